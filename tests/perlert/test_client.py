@@ -20,9 +20,10 @@ def eager(monkeypatch):
 
 
 def test_from_the_lobby_to_done(worlds, serving):
-    server = serving(lambda: worlds.Walk(length=10))
-    with Client(server.address, "Walk:0", tag="walker") as client:
-        assert client.lobby() == (AgentSlot("agent0", True, "agent", "cpu", True),)
+    named = {"name": "city", "number": 7, "kinds": "citizen"}
+    server = serving(lambda: worlds.Walk(length=10), **named)
+    with Client(server.address, "city:7", tag="walker") as client:
+        assert client.lobby() == (AgentSlot("agent0", True, "citizen", "cpu", True),)
         assert client.state is PerlertState.IDLE
         assert client.register() == "agent0"
         assert client.key == "agent0"

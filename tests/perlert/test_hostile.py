@@ -14,6 +14,7 @@ import threading
 import time
 import tracemalloc
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
@@ -32,6 +33,7 @@ from rlwire.sessions.perlert.server import (
     SlotLeased,
 )
 from tests.perlert.worlds import Crowd
+from tests.waiting import eventually
 
 REASONS_OF_CIPHERS = ("short", "version", "key", "stale", "replay")
 
@@ -44,13 +46,7 @@ def soak(*values):
 
 
 class Forger:
-    """Makes datagrams: of all kinds, with right and wrong headers, most of them damaged.
-
-    Args:
-        seed: for all that is chosen.
-        headers: names and numbers of instances.
-        keys: of their slots.
-    """
+    """Makes datagrams of all kinds, with right and wrong headers, most of them damaged."""
 
     def __init__(self, seed, headers, keys):
         self._random = draw = random.Random(seed)
@@ -296,35 +292,19 @@ class Endless(Crowd):
         return self._see(actions), dict.fromkeys(self.agents, 1.0), ends, ends, {}
 
 
-class Player(threading.Thread):
-    """Plays to the end; remembers the numbers of its steps."""
-
-    def __init__(self, client):
-        super().__init__(daemon=True)
-        self.client = client
-        self.ready = threading.Event()
-        self.steps = []
-        self.statistics = {}
-        self.error = None
-
-    def run(self):
-        try:
-            with self.client as client:
-                client.register(client.tag)
-                client.ready()
-                self.ready.set()
-                client.wait_start(20)
-                done = False
-                while not done:
-                    frame = client.frame(20)
-                    assert done or float(frame.observation.split(",")[0]) <= frame.step
-                    self.steps.append(frame.step)
-                    done = frame.done
-                    if not done:
-                        client.act(frame.step % 3)
-                self.statistics = client.statistics()
-        except Exception as error:
-            self.error = error
+def play(client, steps, over):
+    """Play to the end; add the numbers of the steps, and return the client's statistics."""
+    with client:
+        client.register(client.tag)
+        client.ready()
+        client.wait_start(20)
+        while not (frame := client.frame(20)).done:
+            assert float(frame.observation.split(",")[0]) <= frame.step
+            steps.append(frame.step)
+            client.act(frame.step % 3)
+        steps.append(frame.step)
+        assert over.is_set()
+        return client.statistics()
 
 
 @pytest.mark.parametrize(
@@ -351,12 +331,11 @@ def test_a_flood_through_sockets(ciphered, total, caplog, monkeypatch):
         ]
         for sock in strangers:
             sock.setblocking(False)
-        players = [Player(Client(serving.address, "run", tag=slot, auth=key)) for slot in "abcd"]
-        for player in players:
-            player.start()
-            assert player.ready.wait(20), player.error
-        while not all(player.steps for player in players):
-            time.sleep(0.001)
+        pool, over = stack.enter_context(ThreadPoolExecutor(4)), threading.Event()
+        clients = [Client(serving.address, "run", tag=slot, auth=key) for slot in "abcd"]
+        steps = {client: [] for client in clients}
+        players = [pool.submit(play, client, steps[client], over) for client in clients]
+        eventually(lambda: all(steps.values()))
         for number in range(total):
             data = forger.make()
             if wrong is not None and draw.random() < 0.5:
@@ -371,16 +350,14 @@ def test_a_flood_through_sockets(ciphered, total, caplog, monkeypatch):
             with contextlib.suppress(BlockingIOError):
                 while True:
                     got.append(sock.recv(65536))
-        assert [player.error for player in players if not player.is_alive()] == []
+        over.set()
         serving.stop()  # which tells them that they are done
-        for player in players:
-            player.join(20)
-            assert player.error is None
-            missing = player.steps[-1] - player.steps[0] + 1 - len(player.steps)
-            assert len(player.steps) > 5
-            lost = player.statistics.get("overflowed", 0) + found["rollout"]["unsent"]
-            assert missing <= lost
-            assert player.statistics["malformed"] == player.statistics["foreign"] == 0
+        for player, seen in zip(players, steps.values(), strict=True):
+            counts = player.result(20)
+            assert len(seen) > 5
+            lost = counts.get("overflowed", 0) + found["rollout"]["unsent"]
+            assert seen[-1] - seen[0] + 1 - len(seen) <= lost
+            assert counts["malformed"] == counts["foreign"] == 0
     # Strangers got nothing but lobby information, and no more of it than the budget.
     for each in got:
         assert isinstance(perlert.decode_server_message(each), perlert.LobbyInformation)

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,16 +43,6 @@ SPACES = [
 ]
 
 
-def same(one, other):
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, np.ndarray):
-        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-    return type(one) is type(other) and one == other
-
-
 @pytest.mark.parametrize("named", [True, False], ids=["observation", "action"])
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_values_of_spaces_round_trip_as_text(space, named):
@@ -61,13 +52,13 @@ def test_values_of_spaces_round_trip_as_text(space, named):
         value = space.sample()
         written = text.to_text(value)
         back = text.from_text(written)
-        assert same(value, back), written
+        assert data_equivalence(value, back, exact=True), written
         assert ";" not in written
         assert "=" not in written
         assert named or ":" not in written
     nothing = text.default_value()
     assert space.contains(nothing)
-    assert same(nothing, text.from_text(text.to_text(nothing)))
+    assert data_equivalence(nothing, text.from_text(text.to_text(nothing)), exact=True)
 
 
 def test_values_have_their_documented_text():
