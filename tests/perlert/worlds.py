@@ -1,7 +1,6 @@
 """Small deterministic environments."""
 
 import threading
-import time
 
 import gymnasium
 import numpy as np
@@ -16,24 +15,19 @@ class Walk(gymnasium.Env):
         truncate: whether that is a truncation.
         fail: the step that raises, counted from 1; 0 is the reset.
         failures: how many times it does so, in all environments that share the list `made`.
-        nap: seconds that a step takes.
         gate: what each step waits for.
     """
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
     action_space = spaces.Discrete(3)
 
-    def __init__(
-        self, length=20, truncate=False, fail=None, failures=1, nap=0.0, gate=None, made=None
-    ):
+    def __init__(self, length=20, truncate=False, fail=None, failures=1, gate=None, made=None):
         self.length = length
         self.truncate = truncate
         self.fail = fail
         self.failures = failures
-        self.nap = nap
         self.gate = gate
         self.closed = False
-        self.waiting = False
         self.seeds = []
         self.actions = []
         self.threads = {threading.current_thread().name}
@@ -59,11 +53,7 @@ class Walk(gymnasium.Env):
 
     def step(self, action):
         if self.gate is not None:
-            self.waiting = True
             self.gate.wait(20)
-            self.waiting = False
-        if self.nap:
-            time.sleep(self.nap)
         self.actions.append(int(action))
         self.place += int(action) - 1
         self.steps += 1

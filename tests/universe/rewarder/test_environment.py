@@ -2,13 +2,11 @@
 
 import asyncio
 import math
-import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -42,13 +40,12 @@ def serving(tmp_path):
     """Starts `rlwire serve` in a process; returns where it listens, and the process."""
     processes = []
 
-    def serve(*arguments, env=None):
+    def serve(*arguments):
         process = subprocess.Popen(
             [sys.executable, "-m", "rlwire", "serve", *arguments],
             cwd=tmp_path,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(env or {})},
         )
         processes.append(process)
         assert process.stderr is not None
@@ -104,7 +101,8 @@ def test_ctrl_c(serving, mode):
     """Clients are told, and the status is 0, whether steps are under way or not."""
     address, process = serving("gym:CartPole-v1", "universe://127.0.0.1:+0?password=openai", *mode)
     with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
-        client.reset()
+        client.reset(fps=200)
+        assert client.session.fps == 200
         assert client.step(10).observation is not None
         process.send_signal(signal.SIGINT)
         for each in (client, observer):
@@ -115,23 +113,6 @@ def test_ctrl_c(serving, mode):
     assert process.wait(20) == 0
     assert "stopping: SIGINT" in log
     assert "Traceback" not in log
-
-
-def test_in_real_time(serving):
-    address, _ = serving(
-        "gym:CartPole-v1", "universe://127.0.0.1:+0", "--rate", "100", "--auth-env", "SECRET",
-        env={"SECRET": "abc"},
-    )  # fmt: skip
-    with RewarderClient(address, auth="abc") as client:
-        begun, count, episodes = time.monotonic(), 0, 0
-        client.reset(fps=200)
-        assert client.session.fps == 200
-        while count < 200:
-            step = client.step(10)
-            count += step.count
-            episodes += step.done
-        assert 0.7 < time.monotonic() - begun < 10
-        assert episodes > 2
 
 
 def test_wrong_actions_and_resets_are_refused():

@@ -6,17 +6,10 @@ import pytest
 
 from rlwire.errors import LocalProtocolError
 from rlwire.universe.rewarder import RewarderClient, RewarderServer
+from tests.raising import raised
 from tests.transports.test_forking import in_a_child
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-
-
-def raised(call):
-    try:
-        call()
-    except LocalProtocolError as error:
-        return str(error)
-    return "nothing was raised"
 
 
 def test_the_client_and_the_server_stay_the_parent_s():
@@ -32,22 +25,20 @@ def test_the_client_and_the_server_stay_the_parent_s():
         client.reset(timeout=10)
 
         def child():
-            texts = [
-                raised(lambda: client.step(timeout=1)),
-                raised(client.peek),
-                raised(lambda: client.act([])),
-                raised(lambda: client.reset(timeout=1)),
-                raised(lambda: client.ping(1)),
-                raised(client.connect),
-            ]
+            calls = (
+                lambda: client.step(timeout=1),
+                client.peek,
+                lambda: client.act([]),
+                lambda: client.reset(timeout=1),
+                lambda: client.ping(1),
+                client.connect,
+            )
+            texts = [str(raised(LocalProtocolError, call)) for call in calls]
             client.close()
             server.stop(0.1)
             return texts
 
-        texts = in_a_child(child)
-        assert len(texts) == 6
-        for text in texts:
-            assert "parent process" in text
+        assert all("parent process" in text for text in in_a_child(child))
         server.reward(2.5)
         assert client.step(timeout=10).reward == 2.5
         assert client.ping(10) >= 0

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
@@ -15,6 +16,7 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_headers
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
 from rlwire.websocket import connect
+from tests.transports.drivers import meanwhile
 
 
 def _uvloop():
@@ -202,18 +204,13 @@ def test_a_lock_that_both_take_is_no_deadlock(serving, join):
                 server.reward(1)
             time.sleep(0.0001)
 
-    thread = threading.Thread(target=push)
-    thread.start()
     texts = 0
-    try:
+    with meanwhile(push), ExitStack() as stack:
+        stack.callback(stop.set)
         for _ in range(300):
             agent.act([("A", 1)])
         while texts < 300:
             texts += len(agent.step(20).texts)
-    finally:
-        stop.set()
-        thread.join(10)
-    assert not thread.is_alive()
     assert received == 300
 
 

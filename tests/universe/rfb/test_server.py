@@ -1,11 +1,12 @@
 """A display and its server, over real sockets: many viewers, and those that behave badly."""
 
 import asyncio
+import contextlib
 import logging
 import select
 import socket
 import struct
-import threading
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from rlwire.limits import Limits
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from tests.raising import raised
+from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
 
 WIDTH, HEIGHT = 64, 48
@@ -144,25 +146,17 @@ def test_a_client_that_never_reads_is_closed(caplog):
     ):
         eventually(lambda: server.viewers == 2)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stop = threading.Event()
 
-        def ask():
-            while not stop.is_set():  # more than the system keeps for it
-                try:
+        def ask():  # more than the system keeps for it
+            with contextlib.suppress(OSError):
+                while server.viewers == 2:
                     sock.sendall(request)
-                except OSError:
-                    return
-                stop.wait(0.01)
+                    time.sleep(0.01)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
-        try:
+        with meanwhile(ask):
             eventually(lambda: server.viewers == 1)
             display.show(frame(3, 1000, 800))
             see(other, frame(3, 1000, 800))
-        finally:
-            stop.set()
-            asking.join()
     assert "write=0.5 s" in caplog.text
 
 
@@ -198,34 +192,22 @@ def test_a_flood_leaves_the_others_alone(what):
         watching(server) as good,
     ):
         data = FLOODS[what] * (200_000 // len(FLOODS[what]))
-        over = threading.Event()
 
         def flood():
-            try:
-                while not over.is_set():
+            with contextlib.suppress(OSError):
+                while True:
                     bad.send(data)
-            except OSError:
-                pass
 
         def swallow():
-            try:
+            with contextlib.suppress(OSError):
                 while bad.recv(1 << 20):
                     pass
-            except OSError:
-                pass
 
-        threads = [threading.Thread(target=flood), threading.Thread(target=swallow)]
-        for thread in threads:
-            thread.start()
-        try:
+        with meanwhile(flood), meanwhile(swallow), contextlib.ExitStack() as stack:
+            stack.callback(bad.shutdown, socket.SHUT_RDWR)
             for seed in range(5):
                 display.show(frame(seed))
                 see(good, frame(seed))
-        finally:
-            over.set()
-            bad.shutdown(socket.SHUT_RDWR)
-            for thread in threads:
-                thread.join()
 
 
 def test_bad_message_ends_that_connection_only(caplog):
