@@ -111,6 +111,8 @@ def test_three_players(serving, decimals, key):
                 assert observation.tobytes() == shown[agent].tobytes()
             else:
                 assert np.abs(observation - shown[agent]).max() <= 0.5e-3 + 1e-6
+                rounded = np.round(observation.astype(np.float64), decimals)
+                assert np.array_equal(observation, rounded.astype(np.float32))
             if agent != "agent_2" and step:  # whose frames are its steps
                 assert math.isclose(reward, rewards[agent], abs_tol=0 if decimals is None else 6e-4)
         everything = math.fsum(rewards[agent] for _, rewards, _ in run[1:])
