@@ -9,6 +9,7 @@ from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions.grpc import GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports.server import ThreadServer
+from tests.transports.drivers import Echo
 
 pytestmark = pytest.mark.consumers
 
@@ -17,24 +18,13 @@ BODY = b"\0" + (20_000).to_bytes(4, "big") + bytes(range(200)) * 100
 FIELDS = ("content-type: application/grpc", "te: trailers")
 
 
-class Echo:
-    def answer(self, event):
-        return event
-
-    def failure(self, event, error):
-        raise error
-
-    def close(self):
-        pass
-
-
 @pytest.fixture
 def server():
     with ThreadServer(
         "127.0.0.1:0",
         GrpcServerSession,
         make_handler=lambda connection: GrpcHandler(
-            connection, lambda call: (GrpcRawMessages(), Echo())
+            connection, lambda call: (GrpcRawMessages(), Echo(connection))
         ),
     ) as server:
         yield server

@@ -303,6 +303,8 @@ def test_frames_of_http2():
     assert _same(one.value, two.value)
     assert _same(one.value["reset_world"]["settings"], {"depth": np.arange(3)})
     assert one.offset < two.offset
+    (bad,) = made.dissect(http2.frame(2, 0, 5, b"four"), True)
+    assert (bad.kind, bad.value) == ("damaged", {"stream": 5})
     data = http2.reset(1, 8) + http2.goaway(1, 2, "end")
     reset, away, bad = made.dissect(data + http2.frame(0, 0, 3, b"\x01\0\0\0\0"), True)
     assert reset.value == {"code": "CANCEL", "stream": 1}

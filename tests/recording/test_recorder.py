@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import inspect
 import os
 import random
 import signal
@@ -130,12 +129,9 @@ def test_both_ends_record_the_same(name, tmp_path):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio", 2])
-def test_workers(workers, tmp_path, tmp_path_factory, monkeypatch):
-    modules = tmp_path_factory.mktemp("modules")  # which worker processes can import
-    (modules / "recorded_agents.py").write_text(inspect.getsource(Agent))
-    monkeypatch.syspath_prepend(modules)
+def test_workers(workers, tmp_path):
     url, record = "rlx://127.0.0.1:0", tmp_path / "server.mcap"
-    with rlwire.serve("recorded_agents:Agent", url, workers=workers, record=record) as server:
+    with rlwire.serve("tests.agents:Agent", url, workers=workers, record=record) as server:
         rlwire.play("gym:CartPole-v1", server.url, episodes=1, record=tmp_path / "client.mcap")
     finish()
     ours, theirs = sorted(tmp_path.iterdir())
