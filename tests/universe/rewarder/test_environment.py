@@ -2,11 +2,10 @@
 
 import asyncio
 import math
-import re
 import signal
-import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from fractions import Fraction
 
 import numpy as np
@@ -15,8 +14,8 @@ import pytest
 from rlwire.errors import PeerError
 from rlwire.universe.rewarder import RewarderClient
 from rlwire.universe.rewarder.player import EnvironmentRewarder
-from rlwire.urls import parse_url
 from tests.raising import raised
+from tests.test_cli import Serving
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -37,36 +36,20 @@ def whole(client):
 
 @pytest.fixture
 def serving(tmp_path):
-    """Starts `rlwire serve` in a process; returns where it listens, and the process."""
-    processes = []
+    """Starts `rlwire serve` in a process."""
+    with ExitStack() as stack:
 
-    def serve(*arguments):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rlwire", "serve", *arguments],
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-        assert process.stderr is not None
-        for line in process.stderr:
-            found = re.search(r"serving (universe\S+), ", line)
-            if found:
-                return str(parse_url(found[1]).address), process
-        raise AssertionError("it does not serve")
+        def serve(thing, *options, url="universe://127.0.0.1:+0"):
+            return stack.enter_context(Serving(tmp_path, *options, what=(thing, url)))
 
-    yield serve
-    for process in processes:
-        process.kill()
-        process.communicate()
+        yield serve
 
 
 def test_a_thousand_steps_of_cartpole(serving, tmp_path):
     """All that a local environment gives, in order, and an observer sees the same."""
     (tmp_path / "secret").write_text("sesame\n")
-    address, process = serving(
-        "gym:CartPole-v1", "universe://127.0.0.1:+0", "--auth-file", "secret", "--lockstep"
-    )
+    served = serving("gym:CartPole-v1", "--auth-file", "secret", "--lockstep")
+    address, process = served.address, served.process
     assert "password" in str(raised(PeerError, RewarderClient(address).connect))
     local = gymnasium.make("CartPole-v1")
     observation, _ = local.reset(seed=5)
@@ -99,7 +82,8 @@ def test_a_thousand_steps_of_cartpole(serving, tmp_path):
 @pytest.mark.parametrize("mode", [("--rate", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
 def test_ctrl_c(serving, mode):
     """Clients are told, and the status is 0, whether steps are under way or not."""
-    address, process = serving("gym:CartPole-v1", "universe://127.0.0.1:+0?password=openai", *mode)
+    served = serving("gym:CartPole-v1", *mode, url="universe://127.0.0.1:+0?password=openai")
+    address, process = served.address, served.process
     with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
         client.reset(fps=200)
         assert client.session.fps == 200
@@ -337,8 +321,9 @@ def test_server_that_stops_for_an_error_has_status_1(serving, tmp_path):
         "    def reset(self, seed=None, options=None): return 0, {}\n"
         "    def step(self, action): return 0, 0.0, False, False, {}\n"
     )
-    address, process = serving("fatal:Fatal", "universe://127.0.0.1:+0?password=openai")
-    with RewarderClient(address) as client, pytest.raises(PeerError, match=r"stops.*enough"):  # noqa: PT012
+    served = serving("fatal:Fatal", url="universe://127.0.0.1:+0?password=openai")
+    process = served.process
+    with RewarderClient(served.address) as client, pytest.raises(PeerError, match=r"stops.*enough"):  # noqa: PT012
         client.reset()
         client.act([("Action", 1)])
         for _ in range(1000):
