@@ -7,7 +7,6 @@ packages on sys.path give.
 import functools
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -17,39 +16,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import rlwire
 from rlwire.codecs import perlert, rlx
 from rlwire.codecs.dm_env_rpc import decode_tensor, encode_tensor
 from rlwire.rlx import Server
 from tests.agents import Agent
+from tests.kernels.test_kernels import INCLUDE, WARNINGS, find_compiler, run
 
 HERE = Path(__file__).resolve().parent
-INCLUDE = Path(rlwire.get_include())
-WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror"]
 STEPS = 1000
 
 pytestmark = [pytest.mark.consumers, pytest.mark.timeout(300)]
 
 
-def find_compiler(variable, names):
-    if command := shlex.split(os.environ.get(variable, "")):
-        return command
-    for name in names:
-        if shutil.which(name):
-            return [name]
-    pytest.skip(f"no compiler: {variable} is not set, and none of {', '.join(names)} is on PATH")
-
-
 CC = functools.partial(find_compiler, "CC", ["cc", "gcc", "clang"])
 CXX = functools.partial(find_compiler, "CXX", ["c++", "g++", "clang++"])
-
-
-def run(command, **options):
-    result = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=200, **options
-    )
-    assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
-    return result.stdout
 
 
 def compiled(folder, source, *more):

@@ -9,7 +9,8 @@ import pytest
 from rlwire.errors import ConnectionClosed
 from rlwire.transports import shm, tcp
 from rlwire.transports.server import ThreadServer
-from tests.consumers.test_consumers import CC, HERE, INCLUDE, WARNINGS
+from tests.consumers.test_consumers import CC, HERE
+from tests.kernels.test_kernels import INCLUDE, SANITIZERS, WARNINGS
 from tests.raising import raised
 
 pytestmark = [
@@ -18,12 +19,10 @@ pytestmark = [
     pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux"),
 ]
 
-SANITIZED = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-
 
 def compile_source(*words):
-    command = [*CC(), "-std=c11", *WARNINGS, *SANITIZED, f"-I{INCLUDE}", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True)
+    flags = ["-std=c11", "-g", "-O1", *WARNINGS, *SANITIZERS, f"-I{INCLUDE}"]
+    return subprocess.run([*CC(), *flags, *map(str, words)], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

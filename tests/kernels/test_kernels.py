@@ -118,8 +118,9 @@ def sanitizers(here, tmp_path_factory):
     }
 
 
-def run(command):
-    result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+def run(command, **options):
+    words = [str(part) for part in command]
+    result = subprocess.run(words, capture_output=True, text=True, **options)
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
     return result.stdout
 

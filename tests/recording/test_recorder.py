@@ -230,18 +230,23 @@ def _place(url):
     return host, int(port)
 
 
-def test_slow_disk_does_not_delay_the_connection(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(recorder, "QUEUED", 40_000)
-    free = threading.Event()
-    write = Recorder._write
+@pytest.fixture
+def disk(monkeypatch):
+    """An event that the recorder's thread waits for before it writes."""
+    free, write = threading.Event(), Recorder._write
     monkeypatch.setattr(Recorder, "_write", lambda *given: free.wait(60) and write(*given))
+    return free
+
+
+def test_slow_disk_does_not_delay_the_connection(disk, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(recorder, "QUEUED", 40_000)
     path = tmp_path / "client.mcap"
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
         play(server.url, 100, record=path)
         (one,) = Recorder._all.values()
         assert one._queued <= 40_000 + 500  # the last events have room
         assert one.dropped > 100
-        free.set()
+        disk.set()
         one.finish()
     found = list(packets(str(path)))
     assert sum(packet.gap for packet in found if packet.from_client) == one.dropped
@@ -264,17 +269,14 @@ def test_packets_after_a_gap(tmp_path, monkeypatch):
     assert (last.from_client, last.data, last.gap, last.ended) == (True, b"", 3, "closed")
 
 
-def test_busy_connection_does_not_starve_a_quiet_one(tmp_path, monkeypatch):
+def test_busy_connection_does_not_starve_a_quiet_one(disk, tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "QUEUED", 10_000)
-    free = threading.Event()
-    write = Recorder._write
-    monkeypatch.setattr(Recorder, "_write", lambda *given: free.wait(60) and write(*given))
     what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
     loud, quiet = (what.tap("server", name) for name in ("loud", "quiet"))
     for _ in range(100):
         loud.record(False, [bytes(500)])
     quiet.record(False, [b"quiet"])
-    free.set()
+    disk.set()
     for each in (loud, quiet):
         each.end("over")
     finish()
