@@ -1,6 +1,6 @@
 """`Client` against a server in this process."""
 
-import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -11,6 +11,7 @@ from rlwire.sessions.perlert import client as sessions
 from rlwire.sessions.perlert.client import PerlertState
 from rlwire.transports import waits
 from tests.raising import raised
+from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
 
 
@@ -72,61 +73,56 @@ def test_frames_are_all_that_have_arrived(before, worlds, serving):
         assert [each.step for each in frames] == list(range(first + 1, 151))
 
 
-def test_slots_that_others_have(worlds, serving):
+@pytest.fixture
+def crowd(worlds, serving):
+    """Clients of an instance with three slots."""
     server = serving(worlds.Crowd)
-    with (
-        Client(server.address, "crowd", tag="one") as one,
-        Client(server.address, "crowd", tag="two") as two,
-        Client(server.address, "crowd", tag="three") as three,
-        Client(server.address, "crowd", tag="four") as four,
-    ):
-        assert one.register("walker_1") == "walker_1"
-        with pytest.raises(PeerError, match=r"crowd:0 at 127.*'walker_1'.*'one'"):
-            two.register("walker_1")
-        assert two.register() == "walker_0"
-        assert three.register() == "walker_2"
-        with pytest.raises(PeerError, match=r"crowd:0 at 127.*walker_0 \D*two, "):
-            four.register()
-        with pytest.raises(PeerError, match="crowd:0 at 127"):
-            four.register(wait=0.1)
-        assert "'walker_9'" in str(raised(DeadlineExceeded, four.register, "walker_9"))
-        raised(LocalProtocolError, four.ready)
-        raised(LocalProtocolError, four.wait_start, 1)
-        # One who waits gets what becomes free.
-        for client in (one, two, three):
-            client.ready()
-        for client in (one, two, three):
-            client.wait_start(5)
-        assert four.register(wait=5) in ("walker_0", "walker_1", "walker_2")
+    with ExitStack() as stack:
+        tags = ("one", "two", "three", "four")
+        made = [Client(server.address, "crowd", tag=tag) for tag in tags]
+        yield [stack.enter_context(client) for client in made]
 
 
-def test_waiting_for_others(worlds, serving):
-    server = serving(worlds.Crowd)
-    with (
-        Client(server.address, "crowd", tag="one") as one,
-        Client(server.address, "crowd", tag="two") as two,
-    ):
-        one.register("walker_0")
-        one.ready()
+def test_slots_that_others_have(crowd):
+    one, two, three, four = crowd
+    assert one.register("walker_1") == "walker_1"
+    with pytest.raises(PeerError, match=r"crowd:0 at 127.*'walker_1'.*'one'"):
         two.register("walker_1")
-        with pytest.raises(
-            DeadlineExceeded, match=r"crowd:0 at 127.* walker_2; .* walker_1 \(two\)\D* 0.1 s"
-        ):
-            one.wait_start(0.1)
-        # A client that leaves frees its slot at once, also from another thread.
-        two.ready()
+    assert two.register() == "walker_0"
+    assert three.register() == "walker_2"
+    with pytest.raises(PeerError, match=r"crowd:0 at 127.*walker_0 \D*two, "):
+        four.register()
+    with pytest.raises(PeerError, match="crowd:0 at 127"):
+        four.register(wait=0.1)
+    assert "'walker_9'" in str(raised(DeadlineExceeded, four.register, "walker_9"))
+    raised(LocalProtocolError, four.ready)
+    raised(LocalProtocolError, four.wait_start, 1)
+    # One who waits gets what becomes free.
+    for client in (one, two, three):
+        client.ready()
+    for client in (one, two, three):
+        client.wait_start(5)
+    assert four.register(wait=5) in ("walker_0", "walker_1", "walker_2")
 
-        def wait():
-            raised(ConnectionClosed, two.wait_start)
 
-        waiting = threading.Thread(target=wait)
-        two._connection.release()
-        waiting.start()
+def test_waiting_for_others(crowd):
+    one, two, *_ = crowd
+    one.register("walker_0")
+    one.ready()
+    two.register("walker_1")
+    with pytest.raises(
+        DeadlineExceeded, match=r"crowd:0 at 127.* walker_2; .* walker_1 \(two\)\D* 0.1 s"
+    ):
+        one.wait_start(0.1)
+    # A client that leaves frees its slot at once, also from another thread.
+    two.ready()
+
+    two._connection.release()
+    with meanwhile(raised, ConnectionClosed, two.wait_start):
         eventually(lambda: two._connection is None or two._connection._is_used_elsewhere())
         two.close()
-        waiting.join(30)
-        while not next(slot for slot in one.lobby() if slot.key == "walker_1").open:
-            pass
+    while not next(slot for slot in one.lobby() if slot.key == "walker_1").open:
+        pass
 
 
 def test_silent_server_is_named_in_the_error_and_logged_once(silent, monkeypatch, caplog):

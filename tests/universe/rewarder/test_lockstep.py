@@ -74,12 +74,18 @@ def act(client, count=1):
             done = client.step(10).count
 
 
-def test_blocked_step_stalls_no_connection(counting, join):
+@pytest.fixture
+def client(counting, join):
+    """An agent after 20 steps, whose connection the environment's thread reads."""
+    made = join(counting[0])
+    made.reset()
+    act(made, 20)
+    assert eventually(lambda: loan_of(counting[0]) is not None)
+    return made
+
+
+def test_blocked_step_stalls_no_connection(counting, client, join):
     server, env = counting
-    client = join(server)
-    client.reset()
-    act(client, 20)
-    assert eventually(lambda: loan_of(server) is not None)
     env.gate.clear()
     client.act([("Action", 1)])
     assert eventually(lambda: env.steps == 21)
@@ -113,12 +119,8 @@ def test_environments_thread_reads_the_agents_connection_also_after_a_restart(co
     assert env.steps == 80
 
 
-def test_observer_of_lockstep_receives_each_push_in_order(counting, join):
+def test_observer_of_lockstep_receives_each_push_in_order(counting, client, join):
     server, _ = counting
-    client = join(server)
-    client.reset()
-    act(client, 20)
-    assert eventually(lambda: loan_of(server) is not None)
     observer = join(server, observer=True)
     assert eventually(lambda: server.clients == 2)
     act(client, 200)
@@ -134,11 +136,8 @@ def test_observer_of_lockstep_receives_each_push_in_order(counting, join):
     assert step.observation.max() == 220
 
 
-def test_another_agent_follows_one_that_is_killed_in_a_step(counting, join):
+def test_another_agent_follows_one_that_is_killed_in_a_step(counting, client, join):
     server, env = counting
-    client = join(server)
-    client.reset()
-    act(client, 20)
     env.gate.clear()
     client.act([("Action", 1)])
     assert eventually(lambda: env.steps == 21)
@@ -153,13 +152,9 @@ def test_another_agent_follows_one_that_is_killed_in_a_step(counting, join):
     assert env.steps == 41
 
 
-def test_connection_lost_between_two_steps_ends(counting, join):
-    server, _ = counting
-    client = join(server)
-    client.reset()
-    act(client, 20)
+def test_connection_lost_between_two_steps_ends(counting, client):
     client._connection._sock.shutdown(socket.SHUT_RDWR)
-    assert eventually(lambda: server.clients == 0)
+    assert eventually(lambda: counting[0].clients == 0)
 
 
 def test_observations_of_an_environment_that_reuses_its_array_stay(counting):
@@ -211,18 +206,14 @@ def test_step_of_a_borrowed_connection_is_one_message(counting):
         assert server.statistics()["messages"] <= before + 7  # the loop may take it back once
 
 
-def test_agent_that_sends_actions_without_reading_receives_all_steps(counting, join):
-    server, _ = counting
-    client = join(server)
-    client.reset()
-    act(client, 5)
+def test_agent_that_sends_actions_without_reading_receives_all_steps(client):
     for _ in range(40):
         client.act([("Action", 1)])
     count, total = 0, 0.0
     while count < 40:
         step = client.step(10)
         count, total = count + step.count, total + step.reward
-    assert total == sum(range(6, 46))
+    assert total == sum(range(21, 61))
 
 
 def of_each_kind():
