@@ -227,11 +227,10 @@ class EndpointBatch(Batch):
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
         check_options(options)
-        self._requested = []
-        for index in range(self.size):
-            if mask[index]:
-                self._shared.clear(index)
-                self._request_reset(index, seeds[index], options)
+        self._requested, self._failed = [], None
+        for index in itertools.compress(range(self.size), mask):
+            self._shared.clear(index)
+            self._request_reset(index, seeds[index], options)
         self._flush()
 
     def _flush(self) -> None:
@@ -249,9 +248,10 @@ class EndpointBatch(Batch):
             )
         ]
         requested = self._requested = []
+        self._failed = None
         for index, (send, each) in enumerate(zip(self._senders, encoded, strict=True)):
             if self.ended[index]:
-                self._request_reset(index, None, None)
+                self._request_reset(index)
                 continue
             try:
                 send(each)
@@ -262,7 +262,7 @@ class EndpointBatch(Batch):
         self._flush()
 
     def _request_reset(
-        self, index: int, seed: int | None, options: Mapping[str, Any] | None
+        self, index: int, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
         try:
             self._endpoints[index].begin_reset(seed, options)
@@ -273,23 +273,20 @@ class EndpointBatch(Batch):
 
     def finish(self) -> Infos:
         infos: Infos = []
-        failed, self._failed = self._failed, None
-        requested, self._requested = self._requested, []
-        while requested:
-            again: list[tuple[int, bool]] = []
+        while self._requested:
+            requested, self._requested = self._requested, []
             for index, resets in requested:
-                endpoint = self._endpoints[index]
                 try:
+                    outcome = self._endpoints[index].finish()
                     if resets:
-                        self._write_reset(index, endpoint.finish(), infos)
-                    elif self._write_step(index, endpoint.finish(), infos):
-                        endpoint.begin_reset(None, None)
-                        again.append((index, True))
+                        self._write_reset(index, outcome, infos)
+                    elif self._write_step(index, outcome, infos):
+                        self._request_reset(index)
                 except Exception as error:
-                    failed = failed or error
-            requested = again
-            if again:
+                    self._failed = self._failed or error
+            if self._requested:
                 self._flush()
+        failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
         return infos

@@ -250,21 +250,16 @@ class WorkerPart:
     def _reply(self) -> Any:
         sock = self._open_socket
         try:
-            reply = _one(sock)
-            if reply == _DONE:
-                self._busy = self._replaced = False
-                return None
-            value: Any = _read(sock) if reply else None
+            reply = _exactly(sock, 1)
+            value: Any = None if reply == _DONE else _read(sock)
         except OSError:
-            reply = b""
-        self._busy = False
-        if not reply:
+            self._busy = False
             raise ConnectionClosed(
                 f"the process of environments {self._which} died; the next step or reset starts "
                 f"another"
-            )
-        self._replaced = False
-        if reply == _MORE:
+            ) from None
+        self._busy = self._replaced = False
+        if reply != _FAILED:
             return value
         index, kind, text, trace = value
         failed = f"environment {self.start + index} failed in its process"
@@ -281,12 +276,6 @@ def _shared(sock: socket.socket, *, server_side: bool, spin: float) -> socket.so
         shared.handshake(None)
     shared.spin = spin
     return shared
-
-
-def _one(sock: socket.socket) -> bytes:
-    """Return the next byte, or ``b""`` at the end of the stream."""
-    byte = bytearray(1)
-    return bytes(byte) if sock.recv_into(byte) else b""
 
 
 def _framed(value: Any) -> bytes:
@@ -318,7 +307,7 @@ def _work(
     mode: str,
     spin: float,
 ) -> None:
-    """Make the environments and serve requests until the socket is closed."""
+    """Make the environments and serve requests."""
     own_end.close()  # a forked copy would keep the socket open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program handles Ctrl-C
     with (
@@ -337,7 +326,8 @@ def _work(
             _fail(worker_end, len(environments), error)
             return
         worker_end.sendall(_DONE)
-        while what := _one(worker_end):
+        while True:  # until the socket is closed
+            what = _exactly(worker_end, 1)
             try:
                 if what == _STEP:
                     infos = batch.step()

@@ -64,7 +64,6 @@ def test_server_of_an_application_serves_its_algorithm(app, tmp_path):
     ("text", "expected"),
     [
         ("environment: {}", "app.yaml has no section relaax-rlx-server"),
-        ("relaax-rlx-server: {}", "app.yaml has no section algorithm"),
         ("relaax-rlx-server: {}\nalgorithm: {}", "app.yaml:2: .*algorithm .*name .*path"),
         (
             "relaax-rlx-server: {bind: 'unix:/no/such/folder/s'}\nalgorithm: {name: bandit}",
