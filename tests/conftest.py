@@ -222,9 +222,9 @@ def _same(one, other):
         return False
     if isinstance(one, dict):
         return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
+    if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, np.ndarray):
+    if isinstance(one, (np.ndarray, np.generic)):
         return (one.dtype.str, one.shape, one.tobytes()) == (
             other.dtype.str,
             other.shape,

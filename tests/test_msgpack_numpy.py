@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from rlwire import msgpack_numpy as ours
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from tests.conftest import _same as same
 from tests.raising import raised
 
 theirs = pytest.importorskip("msgpack_numpy")
@@ -53,32 +54,12 @@ VALUES = {
 }  # fmt: skip
 
 
-def same(one, other):
-    assert type(one) is type(other), (one, other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for key in one:
-            same(one[key], other[key])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for left, right in zip(one, other, strict=True):
-            same(left, right)
-    elif isinstance(one, np.ndarray):
-        assert one.dtype == other.dtype
-        assert one.shape == other.shape
-        assert one.tobytes() == other.tobytes()
-    elif isinstance(one, (np.generic, float)):
-        assert np.array(one).tobytes() == np.array(other).tobytes()
-    else:
-        assert one == other
-
-
 @pytest.mark.each("name", VALUES)
 def test_the_same_bytes_and_the_same_values(name):
     value = VALUES[name]
     packed = theirs.packb(value)
     assert ours.packb(value) == packed
-    same(ours.unpackb(packed), theirs.unpackb(packed))
+    assert same(ours.unpackb(packed), theirs.unpackb(packed))
 
 
 SCALARS = st.one_of(
@@ -105,10 +86,10 @@ ANY = st.recursive(
 def test_the_same_for_any_value(value):
     packed = theirs.packb(value)
     assert ours.packb(value) == packed
-    same(ours.unpackb(packed), theirs.unpackb(packed))
+    assert same(ours.unpackb(packed), theirs.unpackb(packed))
     stream = ours.Unpacker()
     stream.feed(packed)
-    same(stream.unpack(), theirs.unpackb(packed))
+    assert same(stream.unpack(), theirs.unpackb(packed))
 
 
 @pytest.mark.each(
@@ -158,7 +139,7 @@ def test_unpackb_has_the_same_options(packed, options):
         with pytest.raises(ValueError):  # noqa: PT011
             ours.unpackb(packed, **options)
     else:
-        same(ours.unpackb(packed, **options), expected)
+        assert same(ours.unpackb(packed, **options), expected)
 
 
 class ThirdParty:
@@ -253,7 +234,7 @@ def test_pack_and_unpack_work_with_files():
     theirs.pack(VALUES["nested"], other)
     assert mine.getvalue() == other.getvalue()
     mine.seek(0)
-    same(ours.unpack(mine), theirs.unpackb(other.getvalue()))
+    assert same(ours.unpack(mine), theirs.unpackb(other.getvalue()))
     assert ours.dumps is ours.packb
     assert ours.loads is ours.unpackb
     assert (ours.dump, ours.load) == (ours.pack, ours.unpack)
@@ -288,12 +269,12 @@ STREAM = b"".join(theirs.packb(value) for value in VALUES.values())
 
 def test_unpacker():
     expected = list(theirs.Unpacker(io.BytesIO(STREAM), 7))
-    same(list(ours.Unpacker(io.BytesIO(STREAM), 7)), expected)
+    assert same(list(ours.Unpacker(io.BytesIO(STREAM), 7)), expected)
     fed, found = ours.Unpacker(), []
     for start in range(0, len(STREAM), 100):
         fed.feed(STREAM[start : start + 100])
         found += list(fed)
-    same(found, expected)
+    assert same(found, expected)
 
 
 # -- what is refused ---------------------------------------------------------------------------
@@ -409,7 +390,7 @@ def test_patch():
         for name in names:
             assert getattr(msgpack, name) is getattr(ours, name)
         value = VALUES["nested"]
-        same(msgpack.unpackb(msgpack.packb(value)), theirs.unpackb(theirs.packb(value)))
+        assert same(msgpack.unpackb(msgpack.packb(value)), theirs.unpackb(theirs.packb(value)))
     finally:
         for name, original in before.items():
             setattr(msgpack, name, original)
