@@ -10,19 +10,15 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from tests.raising import raised
 
 
-@pytest.mark.parametrize("value", [0, -1, 0.0])
-@pytest.mark.parametrize("name", ["connect", "read", "write", "idle", "spin"])
+@pytest.mark.each("value", [0, -1, 0.0])
+@pytest.mark.each("name", ["connect", "read", "write", "idle", "spin"])
 def test_a_timeout_is_positive(name, value):
-    with pytest.raises(ValueError, match=f"timeout {name}"):
-        Timeouts(**{name: value})
+    assert f"timeout {name}" in str(raised(ValueError, Timeouts, **{name: value}))
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"attempts": 0}, {"first": 0}, {"longest": -1}, {"deadline": 0}]
-)
-def test_invalid_backoffs_are_rejected(arguments):
-    with pytest.raises(ValueError, match=r"must be|at least"):
-        Backoff(**arguments)
+def test_invalid_backoffs_are_rejected():
+    for name, value in (("attempts", 0), ("first", 0), ("longest", -1), ("deadline", 0)):
+        assert name in str(raised(ValueError, Backoff, **{name: value}))
 
 
 def test_waits_grow_with_jitter_up_to_the_longest():

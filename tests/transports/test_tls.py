@@ -38,12 +38,12 @@ def start(request, blobs):
 
 
 def test_mutual(files, start, connect, blobs, log):
-    server = start(ServerTLS(files.server, client_ca=files.ca)())
-    context = ClientTLS(files.ca, files.client)()
-    assert connect(server.address, blobs(), tls=context).exchange(b"me") == b"me"
+    server = start(ServerTLS(files.server, client_ca=files.ca))
+    own = ClientTLS(files.ca, files.client)
+    assert connect(server.address, blobs(), tls=own).exchange(b"me") == b"me"
     with pytest.raises((RlwireError, OSError)):
         # With TLS 1.3 a client learns in its first read that its certificate was missed.
-        connect(server.address, blobs(), tls=ClientTLS(files.ca)()).receive()
+        connect(server.address, blobs(), tls=ClientTLS(files.ca)).receive()
     eventually(lambda: "SSL" in log.text or "lost: " in log.text)
 
 
@@ -68,10 +68,10 @@ def test_another_hosts_certificate_is_refused(files, start, connect, blobs):
 
 def test_a_unix_socket_needs_the_name(files, start, connect, blobs, tmp_path):
     server = start(ServerTLS(files.server)(), f"unix:{tmp_path / 's'}")
-    context = ClientTLS(files.ca)()
-    connection = connect(server.address, blobs(), tls=context, server_hostname="localhost")
-    assert connection.exchange(b"x") == b"x"
-    caught = raised(ValueError, connect, server.address, blobs(), tls=context)
+    nameless, named = ClientTLS(files.ca)(), ClientTLS(files.ca, server_hostname="localhost")
+    for options in ({"tls": nameless, "server_hostname": "localhost"}, {"tls": named}):
+        assert connect(server.address, blobs(), **options).exchange(b"x") == b"x"
+    caught = raised(ValueError, connect, server.address, blobs(), tls=nameless)
     assert "server_hostname" in str(caught)
 
 
@@ -98,15 +98,6 @@ def test_files_that_are_missing_or_wrong_are_named(files, tmp_path, side):
     assert "ca.pem" in str(raised(ssl.SSLError, kind(cert=files.ca)))
     if side == "client":
         assert "cert" in str(raised(ValueError, ClientTLS(files.ca, key=files.client)))
-
-
-def test_files_instead_of_contexts(start, connect, blobs, files):
-    server = start(ServerTLS(files.server))
-    where = f"127.0.0.1:{server.address.port}"
-    named = ClientTLS(files.ca, server_hostname="localhost")
-    assert connect(where, blobs(), tls=named).exchange(b"here") == b"here"
-    caught = raised(OSError, connect, where, blobs(), tls=ClientTLS(files.ca.parent / "none"))
-    assert "none" in str(caught)
 
 
 def shake(server, contexts):
