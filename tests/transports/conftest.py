@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rlwire.transports.server import ThreadServer
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.transports import drivers
 
@@ -22,20 +21,22 @@ def kind(request):
     return drivers.echoing("asyncio", request.param)
 
 
+@pytest.fixture(params=drivers.SERVERS)
+def where(request):
+    return request.param
+
+
 @pytest.fixture
-def serve(blobs):
-    """Start a server of threads that echoes; it stops after the test."""
-    servers = []
+def start(where, blobs):
+    """Start a server that answers by a responder, or as the options say."""
+    with contextlib.ExitStack() as stack:
 
-    def make(handler=drivers.echo, address="127.0.0.1:0", **options):
-        servers.append(
-            ThreadServer(address, blobs, handler, **drivers.with_settings(options)).start()
-        )
-        return servers[-1]
+        def make(make_session=blobs, listener="127.0.0.1:0", **options):
+            if "converse" not in options:
+                options.setdefault("make_handler", drivers.Echo)
+            return stack.enter_context(drivers.serving(where, listener, make_session, **options))
 
-    yield make
-    for server in servers:
-        server.stop(grace=2)
+        yield make
 
 
 @pytest.fixture(params=["blocking", *drivers.LOOPS])

@@ -151,7 +151,7 @@ class Echo:
         self.connection = connection
 
     def answer(self, event):
-        body = bytes(event)
+        body = event if isinstance(event, str) else bytes(event)
         if body == b"fail":
             raise ZeroDivisionError("one of those days")
         return 5 if body == b"number" else body

@@ -22,7 +22,7 @@ from rlwire.sessions.websocket import (
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
-from tests.transports.drivers import SERVERS, drivers, meanwhile, serving
+from tests.transports.drivers import SERVERS, Echo, drivers, meanwhile, serving
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -45,29 +45,10 @@ class Over(Layer):
         return written
 
 
-class Echo:
-    def answer(self, event):
-        return event
-
-    def failure(self, event, error):
-        raise error
-
-    def close(self):
-        pass
-
-
-@pytest.fixture(params=SERVERS)
-def serve(request):
+@pytest.fixture
+def serve(start):
     """Start a server of each kind; returns its address."""
-    with ExitStack() as stack:
-
-        def start(make=WebSocketServerSession, **options):
-            how = serving(
-                request.param, "127.0.0.1:0", make, make_handler=lambda peer: Echo(), **options
-            )
-            return stack.enter_context(how).address
-
-        yield start
+    return lambda make=WebSocketServerSession, **options: start(make, **options).address
 
 
 def client(**options):
@@ -137,12 +118,9 @@ def test_both_ends_close_in_order(serve, connect, log):
 def test_messages_that_cross_the_peers_close(server, connect):
 
     class Leave(Echo):
-        def __init__(self, peer):
-            self.peer = peer
-
         def answer(self, event):
             if event == "go":
-                asyncio.get_running_loop().call_soon(self.peer.close)
+                asyncio.get_running_loop().call_soon(self.connection.close)
             return event
 
     def handle(peer):
@@ -165,9 +143,7 @@ def test_messages_that_cross_the_peers_close(server, connect):
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_server_that_stops_says_so(server, connect):
     with ExitStack() as stack:
-        running = serving(
-            server, "127.0.0.1:0", WebSocketServerSession, make_handler=lambda peer: Echo()
-        )
+        running = serving(server, "127.0.0.1:0", WebSocketServerSession, make_handler=Echo)
         peer = connect(stack.enter_context(running).address, client())
         peer.exchange("a")
         begun = time.monotonic()

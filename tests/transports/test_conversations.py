@@ -7,7 +7,7 @@ import pytest
 
 from rlwire.sessions.websocket import WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import shm
-from tests.transports.drivers import LOOPS, SERVERS, Echo, drivers, echoing, ended, serving
+from tests.transports.drivers import LOOPS, SERVERS, drivers, echoing, ended, serving
 from tests.waiting import eventually
 
 SIZES = [0, 1, 64, 4076, 4077, 9_000, 9_000, 5, 100_000, 3 << 20, 3 << 20, 7, 60_000]
@@ -49,8 +49,7 @@ TABLE = exchanges, parts, many_before_an_answer, what_the_session_says_of_one
 @contextlib.contextmanager
 def ends(client, server, how, carrier, sessions, folder, request):
     """A connected client, and the server."""
-    options = echoing(server, how) if isinstance(how, str) else {"make_handler": how}
-    asked, where = {}, carrier
+    options, asked, where = echoing(server, how), {}, carrier
     if carrier == "TLS":
         theirs, ours = request.getfixturevalue("contexts")
         options["tls"], asked, where = theirs, {"tls": ours}, "127.0.0.1:0"
@@ -90,14 +89,8 @@ def test_each_conversation_works_over_each_carrier(
 def test_session_that_sends_unprompted_is_served(client, server, carrier, tmp_path, request):
     bodies = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
 
-    class Texts(Echo):
-        """Texts stay texts."""
-
-        def answer(self, event):
-            return event
-
     sessions = WebSocketServerSession, WebSocketClientSession("ws://localhost/")
-    with ends(client, server, Texts, carrier, sessions, tmp_path, request) as (peer, _):
+    with ends(client, server, "responder", carrier, sessions, tmp_path, request) as (peer, _):
         for body in bodies * 2:
             assert peer.exchange(body) == body
             peer.send(body)

@@ -41,9 +41,9 @@ def test_refused_connection_is_retried_as_the_backoff_allows(
     assert time.monotonic() - begun < 10
 
 
-def test_a_server_that_starts_late_is_found(connect, serve, blobs, tmp_path):
+def test_a_server_that_starts_late_is_found(connect, start, blobs, tmp_path):
     address = parse(f"unix:{tmp_path / 's'}")
-    timer = threading.Timer(0.1, lambda: serve(address=address))
+    timer = threading.Timer(0.1, lambda: start(listener=address))
     timer.start()
     connection = connect(address, blobs(), backoff=Backoff(attempts=50, longest=0.1))
     assert connection.exchange(b"here") == b"here"

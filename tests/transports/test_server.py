@@ -24,38 +24,10 @@ from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
 from tests.raising import raised
-from tests.transports.drivers import (
-    SERVERS,
-    Echo,
-    echo,
-    echoing,
-    ended,
-    meanwhile,
-    new_loop,
-    serving,
-    with_settings,
-)
+from tests.transports.drivers import Echo, echo, echoing, ended, meanwhile, new_loop, with_settings
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
-
-
-@pytest.fixture(params=SERVERS)
-def where(request):
-    return request.param
-
-
-@pytest.fixture
-def start(where, blobs):
-    """Start a server that answers by a responder, or as the options say."""
-    with contextlib.ExitStack() as stack:
-
-        def make(make_session=blobs, listener=LOOPBACK, **options):
-            if "converse" not in options:
-                options.setdefault("make_handler", Echo)
-            return stack.enter_context(serving(where, listener, make_session, **options))
-
-        yield make
 
 
 @pytest.fixture(params=["handler", "responder"])

@@ -43,8 +43,12 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def served(serve, path):
-    return functools.partial(serve, address=path)
+def served(path, blobs):
+    """Start a server of threads that echoes, or that converses otherwise."""
+    with contextlib.ExitStack() as stack:
+        yield lambda converse=echo, **options: stack.enter_context(
+            serving("threads", path, blobs, converse=converse, **options)
+        )
 
 
 @pytest.fixture

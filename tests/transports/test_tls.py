@@ -24,21 +24,11 @@ from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.raising import raised
-from tests.transports.drivers import SERVERS, Echo, serving
 from tests.waiting import eventually, eventually_async
 
 
-@pytest.fixture(params=SERVERS)
-def start(request, blobs):
-    """Start a server that echoes."""
-    with contextlib.ExitStack() as stack:
-        yield lambda tls, address="127.0.0.1:0", **options: stack.enter_context(
-            serving(request.param, address, blobs, tls=tls, make_handler=Echo, **options)
-        )
-
-
 def test_mutual(files, start, connect, blobs, log):
-    server = start(ServerTLS(files.server, client_ca=files.ca))
+    server = start(tls=ServerTLS(files.server, client_ca=files.ca))
     own = ClientTLS(files.ca, files.client)
     assert connect(server.address, blobs(), tls=own).exchange(b"me") == b"me"
     with pytest.raises((RlwireError, OSError)):
@@ -48,7 +38,7 @@ def test_mutual(files, start, connect, blobs, log):
 
 
 def test_an_unknown_authority_is_refused_at_once(files, start, connect, blobs):
-    server = start(ServerTLS(files.server)())
+    server = start(tls=ServerTLS(files.server)())
     begun = time.monotonic()
     with pytest.raises(
         ssl.SSLCertVerificationError, match=r"1 attempt .*certificate verify.*\?tls.ca="
@@ -58,7 +48,7 @@ def test_an_unknown_authority_is_refused_at_once(files, start, connect, blobs):
 
 
 def test_another_hosts_certificate_is_refused(files, start, connect, blobs):
-    server = start(ServerTLS(files.server)())
+    server = start(tls=ServerTLS(files.server)())
     context = ClientTLS(files.ca)()
     with pytest.raises(ssl.SSLCertVerificationError, match="example"):
         connect(server.address, blobs(), tls=context, server_hostname="agents.example")
@@ -67,7 +57,7 @@ def test_another_hosts_certificate_is_refused(files, start, connect, blobs):
 
 
 def test_a_unix_socket_needs_the_name(files, start, connect, blobs, tmp_path):
-    server = start(ServerTLS(files.server)(), f"unix:{tmp_path / 's'}")
+    server = start(listener=f"unix:{tmp_path / 's'}", tls=ServerTLS(files.server))
     nameless, named = ClientTLS(files.ca)(), ClientTLS(files.ca, server_hostname="localhost")
     for options in ({"tls": nameless, "server_hostname": "localhost"}, {"tls": named}):
         assert connect(server.address, blobs(), **options).exchange(b"x") == b"x"
@@ -76,7 +66,7 @@ def test_a_unix_socket_needs_the_name(files, start, connect, blobs, tmp_path):
 
 
 def test_old_versions_are_refused(files, start, connect, blobs):
-    server = start(ServerTLS(files.server)())
+    server = start(tls=ServerTLS(files.server)())
     old = ClientTLS(files.ca)()
     old.set_ciphers("DEFAULT@SECLEVEL=0")
     with warnings.catch_warnings():
@@ -117,7 +107,7 @@ def gone(server):
 
 
 def test_close_notify_is_answered(start, dial, blobs, contexts, read_frame):
-    server = start(contexts[0])
+    server = start(tls=contexts[0])
     sock = dial(server)
     sock.sendall(blobs.frame(b"last"))
     assert read_frame(sock) == b"last"
@@ -129,7 +119,7 @@ def test_close_notify_is_answered(start, dial, blobs, contexts, read_frame):
 def test_peer_that_closes_without_close_notify_is_a_broken_connection(
     start, dial, blobs, contexts, read_frame, how, log
 ):
-    server = start(contexts[0])
+    server = start(tls=contexts[0])
     sock = dial(server)
     sock.sendall(blobs.frame(b"x"))
     assert read_frame(sock) == b"x"
