@@ -109,7 +109,7 @@ def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, 
 
 
 def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
-    start, raw, blobs, read_frame, log
+    start, raw, dial, blobs, read_frame, log
 ):
     failing = [False]
 
@@ -119,11 +119,10 @@ def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
         return blobs()
 
     server = start(make_session, max_connections=2)
-    good = raw(server.address)
+    good = dial(server)
     for wanted in ("admitted", "refused"):
         failing[0] = False
-        good.sendall(blobs.frame(b"x"))
-        assert read_frame(good) == b"x"
+        assert good.exchange(b"x") == b"x"
         failing[0] = True
         if wanted == "refused":
             eventually(lambda: server.connections == 1)
@@ -132,20 +131,17 @@ def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
         assert log.text.count("a session failed") == (1 if wanted == "admitted" else 2)
 
 
-def test_responder_replaces_an_unencodable_reply(start, raw, blobs, read_frame):
+def test_responder_replaces_an_unencodable_reply(start, dial):
     made = []
 
     def make(connection):
         made.append(Echo(connection))
         return made[-1]
 
-    server = start(make_handler=make)
-    with raw(server.address) as sock:
-        for body, reply in ((b"number", b"number: TypeError"), (b"turn", b"refused: not now")):
-            sock.sendall(blobs.frame(body))
-            assert read_frame(sock) == reply
-        sock.sendall(blobs.frame(b"x"))
-        assert read_frame(sock) == b"x", "it goes on"
+    with dial(start(make_handler=make)) as peer:
+        assert peer.exchange(b"number") == b"number: TypeError"
+        assert peer.exchange(b"turn") == b"refused: not now"
+        assert peer.exchange(b"x") == b"x", "it goes on"
     eventually(lambda: [one.closed for one in made] == [1])
 
 
@@ -158,16 +154,13 @@ def test_bad_connections_pause_accepting(blobs):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
-def test_lost_listener_ends_no_connection(start, raw, blobs, read_frame, log):
+def test_lost_listener_ends_no_connection(start, dial, log):
     with listen(LOOPBACK) as listener:
-        server = start(listener=listener)
-        good = raw(server.address)
-        for body in (b"before", b"after"):
-            good.sendall(blobs.frame(body))
-            assert read_frame(good) == body
-            if body == b"before":
-                listener.shutdown(socket.SHUT_RDWR)
-                eventually(lambda: f"[Errno {errno.EINVAL}]" in log.text)
+        good = dial(start(listener=listener))
+        assert good.exchange(b"before") == b"before"
+        listener.shutdown(socket.SHUT_RDWR)
+        eventually(lambda: f"[Errno {errno.EINVAL}]" in log.text)
+        assert good.exchange(b"after") == b"after"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it may not come to be accepted")
