@@ -18,6 +18,7 @@ from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb import Display, RfbServer
 from rlwire.urls import URL
 from tests.raising import raised
+from tests.waiting import eventually
 
 
 class Game:
@@ -60,17 +61,17 @@ def game():
         yield lambda: Game(stack)
 
 
-def test_a_remote_s_pixels_rewards_and_input(game, wait_for):
+def test_a_remote_s_pixels_rewards_and_input(game):
     one = game()
     with rlwire.make(one.url, rate=200) as env:
         observation, _ = env.reset(seed=4)
         assert one.seeds == [4]
         assert observation.shape == (24, 32, 3)
         env.step([key("Left", True), pointer(3, 4, 1), ("Other", 5)])
-        wait_for(lambda: len(one.inputs) == 2)
+        eventually(lambda: len(one.inputs) == 2)
         assert one.inputs == [KeyEvent(0xFF51, True), PointerEvent(3, 4, 1)]
         acted = []
-        wait_for(lambda: acted.extend(one.rewarder.actions()) or acted)
+        eventually(lambda: acted.extend(one.rewarder.actions()) or acted)
         assert acted[0].action == (("Other", 5),)
         one.rewarder.refuse(acted[0], "unknown")
         one.show(77)
@@ -86,7 +87,7 @@ def test_a_remote_s_pixels_rewards_and_input(game, wait_for):
         raised(EncodeError, env.step, [("KeyEvent", "NoSuchKey", True)])
 
 
-def test_agent_does_not_act_while_the_environment_resets(game, wait_for):
+def test_agent_does_not_act_while_the_environment_resets(game):
     one = game()
     with rlwire.make(one.url, rate=200) as env:
         env.reset()
@@ -98,7 +99,7 @@ def test_agent_does_not_act_while_the_environment_resets(game, wait_for):
         while env.unwrapped.endpoint.client.session.env_state != "running":
             env.step([])
         env.step([key("b", True)])
-        wait_for(lambda: one.inputs)
+        eventually(lambda: one.inputs)
         assert one.inputs == [KeyEvent(0x62, True)]
 
 
@@ -145,32 +146,32 @@ def test_a_remote_that_is_lost_truncates(game):
             env.reset()
 
 
-def test_server_that_stops_in_an_orderly_way_truncates(game, wait_for):
+def test_server_that_stops_in_an_orderly_way_truncates(game):
     one = game()
     with rlwire.make(one.url, rate=200) as env:
         env.reset()
         one.rewarder.stop()
-        wait_for(lambda: env.unwrapped.endpoint.client.ended)
+        eventually(lambda: env.unwrapped.endpoint.client.ended)
         _, _, terminated, truncated, info = env.step([("Other", 1)])
         assert (terminated, truncated) == (False, True)
         assert "Rewarder session failed" in info["lost"]
 
 
-def test_several_refused_actions_between_steps_are_one_step_s(game, wait_for):
+def test_several_refused_actions_between_steps_are_one_step_s(game):
     one, acted = game(), []
     with rlwire.make(one.url, rate=200) as env:
         env.reset()
         for number in range(3):
             env.step([("Other", number)])
-        wait_for(lambda: acted.extend(one.rewarder.actions()) or len(acted) == 3)
+        eventually(lambda: acted.extend(one.rewarder.actions()) or len(acted) == 3)
         for action in acted:
             one.rewarder.refuse(action, f"unknown {action.action[0][1]}")
-        wait_for(lambda: len(env.unwrapped.endpoint.client._refused) == 3)
+        eventually(lambda: len(env.unwrapped.endpoint.client._refused) == 3)
         *_, truncated, info = env.step([])
         assert (truncated, info["env.refused"]) == (False, "unknown 2")
 
 
-def test_make_vec_writes_pixels_to_one_array(game, wait_for):
+def test_make_vec_writes_pixels_to_one_array(game):
     games = [game() for _ in range(3)]
     with rlwire.make_vec(
         [each.url for each in games], copy=False, env_kwargs={"actions": CHOICES, "rate": 200}
@@ -186,7 +187,7 @@ def test_make_vec_writes_pixels_to_one_array(game, wait_for):
             assert again is observations
             shown = observations[:, 5, 5, 1].tolist()
         assert rewards.shape == (3,)
-        wait_for(lambda: games[1].inputs and games[2].inputs)
+        eventually(lambda: games[1].inputs and games[2].inputs)
         assert games[1].inputs[0] == KeyEvent(0xFF52, True)
         games[1].end()
         ended = np.zeros(3, bool)

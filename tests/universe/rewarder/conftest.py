@@ -7,7 +7,6 @@ import pytest
 
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.universe.rewarder import RewarderClient, RewarderServer
-from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -32,11 +31,6 @@ def join():
             return stack.enter_context(client)
 
         yield connect
-
-
-@pytest.fixture
-def wait_for():
-    return eventually
 
 
 def raw_client(server, observer=True):

@@ -64,14 +64,14 @@ def server():
 
 
 @pytest.fixture
-def others(server, wait_for):
+def others(server):
     """An observer and a client by hand; gives what checks that they go on."""
-    wait_for(lambda: server.clients == 0)
+    eventually(lambda: server.clients == 0)
     with (
         RewarderClient(str(server.address), observer=True) as observer,
         opened(server, observer=True) as peer,
     ):
-        wait_for(lambda: server.clients == 2)
+        eventually(lambda: server.clients == 2)
 
         def go_on():
             server.reward(1.5, False, {"a": 1})
@@ -93,7 +93,7 @@ def others(server, wait_for):
     ],
     ids=["no JSON", "many values", "the same id twice"],
 )
-def test_invalid_messages_end_the_connection(server, others, wait_for, sent, code, words):
+def test_invalid_messages_end_the_connection(server, others, sent, code, words):
     with opened(server) as bad:
         for each in sent:
             bad.send(each)
@@ -107,7 +107,7 @@ def test_invalid_messages_end_the_connection(server, others, wait_for, sent, cod
     assert caught.value.code == code
     assert message.startswith(caught.value.reason[:100])  # a close frame has room for 123 bytes
     others()
-    wait_for(lambda: server.clients == 2)
+    eventually(lambda: server.clients == 2)
 
 
 def test_resets_without_end_are_refused(server, others):
@@ -145,7 +145,7 @@ def test_a_length_that_lies_costs_no_memory_of_others(server, others, claimed):
 
 
 @pytest.mark.usefixtures("traced")
-def test_a_client_that_never_reads_is_cut_off(others, server, wait_for):
+def test_a_client_that_never_reads_is_cut_off(others, server):
     backlog = 200_000
     with RewarderServer(
         "a", "127.0.0.1:0", auth="openai", backlog=backlog, ping_interval=None
@@ -153,7 +153,7 @@ def test_a_client_that_never_reads_is_cut_off(others, server, wait_for):
         before = memory()
         most = 0
         with raw_client(slow), RewarderClient(str(slow.address), observer=True) as reader:
-            wait_for(lambda: slow.clients == 2)
+            eventually(lambda: slow.clients == 2)
             count = 0
             while slow.statistics().get("slow") != 1:
                 slow.text(f"{count} " + "x" * 20_000)
@@ -163,7 +163,7 @@ def test_a_client_that_never_reads_is_cut_off(others, server, wait_for):
                     most = max(most, memory() - before)
                 assert count < 5000
             assert most < backlog + (1 << 20)
-            wait_for(lambda: slow.clients == 1)
+            eventually(lambda: slow.clients == 1)
             slow.reward(1)
             assert reader.step(10).reward == 1
     others()

@@ -17,6 +17,7 @@ from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_hea
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
 from rlwire.websocket import connect
 from tests.transports.drivers import meanwhile
+from tests.waiting import eventually
 
 
 def _uvloop():
@@ -98,7 +99,7 @@ def watch(server, most, over):
 
 
 @loops
-def test_rewards_are_counted_while_clients_connect_and_close(serving, wait_for, factory):
+def test_rewards_are_counted_while_clients_connect_and_close(serving, factory):
     """Each observer sees every reward in order while it is there."""
     count = 10_000
     server = serving(backlog=1 << 26, loop_factory=factory)
@@ -112,7 +113,7 @@ def test_rewards_are_counted_while_clients_connect_and_close(serving, wait_for, 
 
     with ThreadPoolExecutor(6) as pool:
         staying = [pool.submit(watch, server, count, threading.Event()) for _ in range(3)]
-        wait_for(lambda: server.clients == 3)
+        eventually(lambda: server.clients == 3)
         coming = [pool.submit(come_and_go, seed) for seed in range(3)]
         for number in range(count):
             server.reward(number)
@@ -133,7 +134,7 @@ def test_rewards_are_counted_while_clients_connect_and_close(serving, wait_for, 
     assert "slow" not in server.statistics()
 
 
-def test_new_client_over_the_backlog_is_closed_as_slow(serving, wait_for, monkeypatch):
+def test_new_client_over_the_backlog_is_closed_as_slow(serving, monkeypatch):
     server = serving(backlog=1000)
     connections = server._connections
     handler = connections.handler
@@ -149,7 +150,7 @@ def test_new_client_over_the_backlog_is_closed_as_slow(serving, wait_for, monkey
     client = RewarderClient(str(server.address), observer=True)
     with pytest.raises((ConnectionClosed, PeerError)), client:
         client.step(10)
-    wait_for(lambda: server.statistics().get("slow") == 1)
+    eventually(lambda: server.statistics().get("slow") == 1)
     assert server.clients == 0
 
 
@@ -228,7 +229,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_ctrl_c_while_an_agent_waits(serving, wait_for, tmp_path):
+def test_ctrl_c_while_an_agent_waits(serving, tmp_path):
     server = serving()
     with subprocess.Popen(
         [sys.executable, "-c", AGENT, str(server.address)],
@@ -240,7 +241,7 @@ def test_ctrl_c_while_an_agent_waits(serving, wait_for, tmp_path):
     ) as agent:
         assert agent.stdout is not None
         try:
-            wait_for(lambda: server.clients == 1, 60.0)  # an interpreter, on a busy machine
+            eventually(lambda: server.clients == 1, 60.0)  # an interpreter, on a busy machine
             server.text("go on")
             assert agent.stdout.readline() == "('go on',)\n"
             time.sleep(0.1)
@@ -251,7 +252,7 @@ def test_ctrl_c_while_an_agent_waits(serving, wait_for, tmp_path):
     assert out.startswith("interrupted {'connections': 1")
     assert err == ""
     assert agent.returncode == 0
-    wait_for(lambda: server.clients == 0)
+    eventually(lambda: server.clients == 0)
 
 
 def test_an_agent_that_only_acts(serving, join):

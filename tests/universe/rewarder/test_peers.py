@@ -11,6 +11,7 @@ from rlwire.errors import PeerError
 from rlwire.universe.rewarder import RewarderClient, RewarderServer
 from tests.raising import raised
 from tests.transports.drivers import meanwhile
+from tests.waiting import eventually
 
 exceptions = pytest.importorskip("websockets.exceptions")
 
@@ -133,7 +134,7 @@ def play(port, seen):
             seen.append((closed.rcvd.code, closed.rcvd.reason))
 
 
-def test_its_client(wait_for):
+def test_its_client():
     found = []
     with RewarderServer("test.Game-v0", "127.0.0.1:0", auth="openai") as server:
         thread = threading.Thread(target=play, args=[server.address.port, found])
@@ -148,7 +149,7 @@ def test_its_client(wait_for):
         request = server.next_reset(20)
         assert request is not None
         server.refuse(request, "No such environment: llama")
-        wait_for(server.actions)
+        eventually(server.actions)
         server.stop()
         thread.join(20)
     *seen, end = found

@@ -9,6 +9,7 @@ import pytest
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.universe.rewarder import RewarderClient
 from tests.raising import raised
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def joined(serving):
     return join
 
 
-def test_steps_work_with_pauses_between_them(joined, wait_for):
+def test_steps_work_with_pauses_between_them(joined):
     """Steps one after another, some with a pause before, in which the reader's thread reads."""
     box = []
     server, client = joined(on_action=lambda action: box[0].text(str(action.action[0][1])))
@@ -33,29 +34,29 @@ def test_steps_work_with_pauses_between_them(joined, wait_for):
         for number in range(300):
             client.act([("A", number)])
             if number % 100 == 50:
-                wait_for(lambda: client.peek().texts)
+                eventually(lambda: client.peek().texts)
             assert client.step(10).texts == (str(number),)
         server.reward(1)
-        wait_for(lambda: client.peek().count == 1)
+        eventually(lambda: client.peek().count == 1)
         assert client.step(0).count == 1
         assert client.step(0.01).count == 0
         assert client.ping(10) > 0
 
 
-def test_take_returns_received_messages_without_waiting(joined, wait_for):
+def test_take_returns_received_messages_without_waiting(joined):
     server, client = joined()
     with client:
         assert client.poll().count == 0
         server.reward(1)
         server.text("a")
-        wait_for(lambda: client.peek().texts)
+        eventually(lambda: client.peek().texts)
         server.begin_episode(env_state="resetting")
-        wait_for(lambda: client.peek().done)
+        eventually(lambda: client.peek().done)
         step = client.poll()
         assert (step.reward, step.texts, step.episode_id, step.cut) == (1, ("a",), "1", True)
         assert step.sent_at is not None
         server.stop()
-        wait_for(lambda: client.ended)
+        eventually(lambda: client.ended)
         assert "stops" in str(raised(PeerError, client.poll))
 
 
@@ -72,7 +73,7 @@ def test_agent_that_keeps_acting_is_a_few_frames_behind_at_most(joined):
     assert max(behind) <= 8
 
 
-def test_threads_act_and_ping_while_another_waits(joined, wait_for):
+def test_threads_act_and_ping_while_another_waits(joined):
     box = []
     server, client = joined(
         on_action=lambda action: box[0].reward(1, True),
@@ -85,7 +86,7 @@ def test_threads_act_and_ping_while_another_waits(joined, wait_for):
             client.reset(timeout=10)
             thread = threading.Thread(target=lambda: steps.append(client.step(20)))
             thread.start()
-            wait_for(lambda: client._reader.waiting)
+            eventually(lambda: client._reader.waiting)
             assert client.ping(10) > 0
             raised(LocalProtocolError, client.step, 1)
             client.act([("A", 1)])
@@ -93,7 +94,7 @@ def test_threads_act_and_ping_while_another_waits(joined, wait_for):
             assert steps.pop().done
 
 
-def test_end_of_the_connection_wakes_a_waiting_step(joined, wait_for):
+def test_end_of_the_connection_wakes_a_waiting_step(joined):
     _, client = joined()
     errors = []
 
@@ -108,8 +109,8 @@ def test_end_of_the_connection_wakes_a_waiting_step(joined, wait_for):
         client.connect()
         thread = threading.Thread(target=wait)
         thread.start()
-        wait_for(lambda: client._reader is not None and client._reader.waiting)
+        eventually(lambda: client._reader is not None and client._reader.waiting)
         client.close()
         thread.join(10)
         assert "closed on this side" in str(errors.pop())
-    wait_for(lambda: threading.active_count() <= before)  # others may have ended as well
+    eventually(lambda: threading.active_count() <= before)  # others may have ended as well

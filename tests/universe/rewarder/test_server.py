@@ -22,6 +22,7 @@ from rlwire.universe.rewarder import (
 from rlwire.websocket import connect as connect_websocket
 from tests.raising import raised
 from tests.universe.rewarder.conftest import raw_client
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -64,14 +65,14 @@ def test_pushed_messages_arrive_as_a_step(answering, join):
     assert 0.04 < time.monotonic() - begun < 5
 
 
-def test_actions_are_received_by_the_server(answering, join, wait_for):
+def test_actions_are_received_by_the_server(answering, join):
     server = answering()
     client = join(server)
     client.reset()
     client.act([("JoystickAxisXEvent", 0.1), ("KeyEvent", 97, True)])
     client.act([])
     assert server.wait_for_input(5)
-    wait_for(lambda: server.statistics()["actions"] == 2)
+    eventually(lambda: server.statistics()["actions"] == 2)
     first, second = server.actions()
     assert first.action == (("JoystickAxisXEvent", 0.1), ("KeyEvent", 97, True))
     assert second.action == ()
@@ -168,7 +169,7 @@ def test_the_original_s_observer(answering, join):
     assert server.statistics().get("resets") == 1
 
 
-def test_second_active_client_is_rejected(answering, join, wait_for):
+def test_second_active_client_is_rejected(answering, join):
     server = answering()
     first = join(server)
     first.reset()
@@ -177,9 +178,9 @@ def test_second_active_client_is_rejected(answering, join, wait_for):
         join(server).reset()
     server.reward(1)
     assert first.step(5).reward == 1
-    wait_for(lambda: server.statistics().get("refused") == 1)
+    eventually(lambda: server.statistics().get("refused") == 1)
     first.close()
-    wait_for(lambda: server.clients == 0)
+    eventually(lambda: server.clients == 0)
     assert not server.active
     second = join(server)
     assert second.reset() == "3"
@@ -200,13 +201,13 @@ def test_a_wrong_password(answering, join, password):
     assert server.statistics()["refused"] == 2
 
 
-def test_a_client_that_reads_late_gets_all_in_order(answering, wait_for):
+def test_a_client_that_reads_late_gets_all_in_order(answering):
     server = answering(backlog=1 << 26)
 
     async def main():
         async with AsyncRewarderClient(str(server.address), observer=True) as client:
             await asyncio.get_running_loop().run_in_executor(
-                None, wait_for, lambda: server.clients == 1
+                None, eventually, lambda: server.clients == 1
             )
             # Nothing is read while this blocks the loop; more than the sockets hold is pushed.
             for number in range(400):
@@ -221,11 +222,11 @@ def test_a_client_that_reads_late_gets_all_in_order(answering, wait_for):
     assert [text.split()[0] for text in asyncio.run(main())] == [*map(str, range(400)), "end"]
 
 
-def test_client_that_answers_no_ping_is_closed(serving, wait_for):
+def test_client_that_answers_no_ping_is_closed(serving):
     server = serving(ping_interval=0.2, ping_timeout=0.2)
     with raw_client(server, observer=False) as silent:
-        wait_for(lambda: server.clients == 1)
-        wait_for(lambda: server.clients == 0)
+        eventually(lambda: server.clients == 1)
+        eventually(lambda: server.clients == 0)
         silent.settimeout(5)
         while silent.recv(4096):  # pings, and the close frame
             pass
