@@ -13,6 +13,7 @@ from rlwire.limits import Limits
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from rlwire.universe.rfb.dissector import RfbDissector
 from tests.recording.captures import damage, dissected, relay
+from tests.sessions.rfb.test_client import sign, update
 from tests.waiting import eventually
 
 CHANCE = np.random.default_rng(1)
@@ -54,14 +55,6 @@ def served(*messages, form=rfb.RGBX, cut=1000):
     return dissected(RfbDissector(), [*first, *((False, each) for each in cuts)])[len(first) :]
 
 
-def update(*rectangles):
-    return rfb.encode(rfb.FramebufferUpdate(len(rectangles))) + b"".join(rectangles)
-
-
-def rectangle(encoding, width, height, data=b""):
-    return struct.pack(">HHHHi", 0, 0, width, height, encoding) + data
-
-
 @pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
 @pytest.mark.parametrize("cut", [1 << 20, 7])
 def test_a_conversation(encoding, cut):
@@ -101,15 +94,15 @@ BIG = PixelFormat(32, 24, True, 255, 255, 255, 24, 16, 8)
     ("form", "pixel"), [(rfb.RGB888, b"\3\2\1\0"), (rfb.RGBX, b"\1\2\3\0"), (BIG, b"\1\2\3\0")]
 )
 def test_colours_have_the_same_order_in_every_format(form, pixel):
-    (message,) = served(update(rectangle(Encoding.RAW, 4, 2, 8 * pixel)), form=form)
+    (message,) = served(update(sign(Encoding.RAW, 0, 0, 4, 2, 8 * pixel)), form=form)
     assert (message.value["screen"] == [1, 2, 3]).all()
 
 
 @pytest.mark.parametrize("cut", [1000, 1])
 def test_messages_of_other_servers(cut):
-    cursor = rectangle(Encoding.CURSOR, 9, 3, bytes(9 * 3 * 4 + 2 * 3))
-    resized = rectangle(Encoding.EXTENDED_DESKTOP_SIZE, 3, 2, b"\1\0\0\0" + bytes(16))
-    until_last = b"\0\0\xff\xff" + cursor + rectangle(Encoding.LAST_RECT, 0, 0)
+    cursor = sign(Encoding.CURSOR, 0, 0, 9, 3, bytes(9 * 3 * 4 + 2 * 3))
+    resized = sign(Encoding.EXTENDED_DESKTOP_SIZE, 0, 0, 3, 2, b"\1\0\0\0" + bytes(16))
+    until_last = b"\0\0\xff\xff" + cursor + sign(Encoding.LAST_RECT, 0, 0, 0, 0)
     text, colours = b"\3\0\0\0\0\0\0\2ab", b"\1\0\0\1\0\1" + bytes(6)
     messages = update(cursor, resized), b"\2", text, colours, until_last
     first, bell, cut_text, colour_map, last = served(*messages, cut=cut)
@@ -125,7 +118,7 @@ def test_pixels_that_cannot_be_read():
     packed = zlib.compressobj()
     good = packed.compress(b"\1\1\2\3") + packed.flush(zlib.Z_SYNC_FLUSH)
     updates = [
-        update(rectangle(Encoding.ZRLE, 4, 2, struct.pack(">I", len(data)) + data))
+        update(sign(Encoding.ZRLE, 0, 0, 4, 2, struct.pack(">I", len(data)) + data))
         for data in (good, b"no zlib")
     ]
     first, second = served(*updates)
@@ -133,19 +126,19 @@ def test_pixels_that_cannot_be_read():
     assert "zlib" in second.value["rectangles"][0]["error"]
     assert "screen" not in second.value
     small = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
-    message, bell = served(update(rectangle(Encoding.RAW, 1, 1, b"\1\2")), b"\2", form=small)
+    message, bell = served(update(sign(Encoding.RAW, 0, 0, 1, 1, b"\1\2")), b"\2", form=small)
     assert (message.kind, "16" in message.error, bell.kind) == ("damaged", True, "Bell")
     found = dissected(RfbDissector(Limits(pixels=100)), captured(Encoding.RAW))
     assert {"damaged", "KeyEvent"} <= {message.kind for message in found}
-    many = b"\0\0\xff\xff" + 3000 * rectangle(Encoding.CURSOR, 0, 0)
+    many = b"\0\0\xff\xff" + 3000 * sign(Encoding.CURSOR, 0, 0, 0, 0)
     *_, message = dissected(RfbDissector(Limits(received=1_000_000)), [*HELLO, (False, many)])
     assert (message.kind, "received" in message.error) == ("damaged", True)
 
 
 def test_screen_after_a_gap_is_missing_until_complete():
     dissector = RfbDissector()
-    part = update(rectangle(Encoding.RAW, 1, 1, b"\1\2\3\0"))
-    whole = update(rectangle(Encoding.RAW, 4, 2, bytes(32)))
+    part = update(sign(Encoding.RAW, 0, 0, 1, 1, b"\1\2\3\0"))
+    whole = update(sign(Encoding.RAW, 0, 0, 4, 2, bytes(32)))
     for by_client, data in (*HELLO, (False, part[:-1])):
         assert "damaged" not in [each.kind for each in dissector.dissect(data, by_client)]
     lost, first = dissector.dissect(part, False, 3)
