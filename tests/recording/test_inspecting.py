@@ -207,6 +207,14 @@ def test_statistics(inspect):
     assert inspect("--statistics", "--json", of=some)[-1]["end"] == "unfinished"
 
 
+def test_damaged_message_is_a_line_with_its_offset(inspect):
+    some = packets("rlx")
+    some[9] = replace(some[9], data=b"12a:")
+    (line,) = [line for line in inspect(of=some) if " damaged " in line]
+    assert " at " in line
+    assert line.isprintable()
+
+
 def test_a_gap_ends_the_episode(inspect):
     some = packets("rlx")
     some[9].gap = 3
