@@ -23,6 +23,21 @@ def code(text, *languages):
     return [block for language, block in blocks if language in (languages or ("python",))]
 
 
+def compiled(source, folder, *libraries):
+    """Compile a program strictly, as C and as C++, and return that in C."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no cc")
+    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
+    strict = ["cc", "-O2", *strict, f"-I{rlwire.get_include()}"]
+    program = Path(source).stem
+    for how in (
+        ["-std=c11", source, *libraries, "-o", program],
+        ["-std=c++17", "-fsyntax-only", "-xc++", source],
+    ):
+        subprocess.run([*strict, *how], cwd=folder, check=True)
+    return folder / program
+
+
 def requirements(page, torch=False):
     """What a page's lines install, with the dependencies of rlwire in its place.
 

@@ -17,68 +17,12 @@ from rlwire.cli import main
 from rlwire.registry import PROTOCOLS
 from rlwire.rlx import AgentProxy
 from rlwire.urls import parse_url
+from tests import targets
 from tests.agents import Agent
+from tests.programs import Program, Serving, free_port
 from tests.raising import raised
 
-AGENT = """
-import os
-
-def make():
-    return {"weights": [1, 2]}
-
-class Agent:
-    def __init__(self, parameter_server, metrics):
-        self.parameter_server = parameter_server
-    def init(self, exploit=False):
-        return True
-    def update(self, reward, state, terminal):
-        return [self.parameter_server and self.parameter_server["weights"], os.getpid()]
-    def reset(self):
-        return True
-"""
-
-
-WORLDS = """
-from rlwire.dm_env_rpc import StatusError
-from rlwire.sessions.dm_env_rpc import Code
-
-class World:
-    def __init__(self, settings):
-        raise StatusError(Code.PERMISSION_DENIED, "this world is mine")
-    def join(self, settings):
-        pass
-    def reset(self, settings):
-        pass
-    def close(self):
-        pass
-"""
-
-
-FLOOR = """
-import gymnasium, numpy as np
-from gymnasium import spaces
-
-class Floor(gymnasium.Env):
-    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
-    action_space = spaces.Discrete(2)
-    def __init__(self, tilt=0.0, word=""):
-        self.tilt, self.word = tilt, word
-    def reset(self, *, seed=None, options=None):
-        print("seed", seed, self.word, flush=True)
-        self.steps = 0
-        return np.array([self.tilt, 0.0]), {}
-    def step(self, action):
-        self.steps += 1
-        return np.array([self.tilt, self.steps]), 0.5, self.steps == 5, False, {}
-"""
-
-
-@pytest.fixture
-def folder(tmp_path):
-    modules = {"agents": AGENT, "worlds": WORLDS, "floors": FLOOR}
-    for name, text in modules.items():
-        (tmp_path / f"my_{name}.py").write_text(text)
-    return tmp_path
+TARGETS = "tests.targets"
 
 
 def anywhere(scheme):
@@ -97,40 +41,11 @@ def refused(scheme, arguments):
         return left.code
 
 
-class Serving:
-    def __init__(self, folder, *arguments, what=()):
-        what = what or ("my_agents:Agent", anywhere("rlx"))
-        command = [sys.executable, "-m", "rlwire", "serve", *what, *arguments]
-        self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
-        self.log = ""
-
-    def __enter__(self):
-        for line in self.process.stderr:
-            self.log += line
-            found = re.search(r"serving (\S+), ", line)
-            if found:
-                self.url = found[1]
-                self.address = str(parse_url(self.url).address)
-                return self
-        raise AssertionError(f"it does not serve:\n{self.log}")
-
-    def __exit__(self, *exc):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-
-    def drain(self):
-        self.process.send_signal(signal.SIGTERM)
-        for line in self.process.stderr:
-            self.log += line
-            if "draining" in line:
-                return
-        raise AssertionError(f"it does not drain:\n{self.log}")
-
-    def stop(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        self.log += self.process.communicate(timeout=20)[1]
-        return self.process.returncode
+def serving(folder, *arguments):
+    """Run `rlwire serve`, of an agent at any port if the arguments are options only."""
+    if arguments[0].startswith("--"):
+        arguments = ("my_targets:Agent", anywhere("rlx"), *arguments)
+    return Serving(folder, "-m", "rlwire", "serve", *arguments)
 
 
 def check_refusal(capsys, returned, status, text):
@@ -148,58 +63,55 @@ def check_refusal(capsys, returned, status, text):
     ("workers", "number"),
     [("threads", signal.SIGTERM), ("asyncio", signal.SIGINT), ("2", signal.SIGTERM)],
 )
-def test_serve_rlx(folder, workers, number):
-    with Serving(
-        folder, "--workers", workers, "--parameter-server",
-        "my_agents:make", "--max-connections", "5", "--idle-timeout", "60",
+def test_serve_rlx(tmp_path, workers, number):
+    with serving(
+        tmp_path, "--workers", workers, "--parameter-server", "my_targets:parameters",
+        "--max-connections", "5", "--idle-timeout", "60",
         "--max-connections-per-address", "4", "--timeout.first", "20",
-    ) as serving:  # fmt: skip
-        with AgentProxy(serving.address) as agent:
+    ) as server:  # fmt: skip
+        with AgentProxy(server.url) as agent:
             agent.init()
             weights, pid = agent.update()
             assert weights == [1, 2]
-            assert (pid == serving.process.pid) == (workers != "2")
+            assert (pid == server.process.pid) == (workers != "2")
             agent.metrics.scalar("loss", 0.5, 3)
-            assert serving.stop(number) == 0
-        assert "metric 'loss' at 3: 0.5" in serving.log
-        assert f"stopping: {number.name}" in serving.log
-        assert "Traceback" not in serving.log
+            assert server.stop(number) == 0
+        assert "metric 'loss' at 3: 0.5" in server.log
+        assert f"stopping: {number.name}" in server.log
+        assert "Traceback" not in server.log
 
 
-def test_signal_drains_when_configured(folder):
-    with Serving(folder, "--drain", "60") as serving:
-        with AgentProxy(serving.address) as agent:
+def test_signal_drains_when_configured(tmp_path):
+    with serving(tmp_path, "--drain", "60") as server:
+        with AgentProxy(server.url) as agent:
             agent.init()
-            serving.drain()
-        assert serving.process.wait(20) == 0
+            server.drain()
+        assert server.process.wait(20) == 0
     with (
-        Serving(folder, "--drain", "60", "--workers", "asyncio") as serving,
-        AgentProxy(serving.address) as agent,
+        serving(tmp_path, "--drain", "60", "--workers", "asyncio") as server,
+        AgentProxy(server.url) as agent,
     ):
         agent.init()
-        serving.drain()
-        assert serving.stop(signal.SIGINT) == 0
+        server.drain()
+        assert server.stop(signal.SIGINT) == 0
 
 
-def test_serve_perlert(folder):
+def test_serve_perlert(tmp_path):
     from rlwire.perlert import Client, new_key
 
     key = new_key()
-    path = folder / "psk.hex"
+    path = tmp_path / "psk.hex"
     path.write_text(key.hex())
     path.chmod(0o600)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    with Serving(
-        folder, "--rollout-port", str(port), "--name", "floor",
-        "--players", "1", "--rate", "100", "--decimals", "2", "--threads", "2", "--seed", "4",
-        "--limits.datagram", "2000", "--auth-file", "psk.hex", "--log-level", "DEBUG",
-        "--env-kwargs", "tilt=0.123", "--env-kwargs", "word=hello",
-        what=("my_floors:Floor", anywhere("perlert")),
-    ) as serving:  # fmt: skip
-        assert f"rollouts on port {port}: floor:0 at 100 Hz" in serving.log
-        with Client(serving.address, "floor", auth=key) as client:
+    port = free_port(socket.SOCK_DGRAM)
+    with serving(
+        tmp_path, "my_targets:Floor", anywhere("perlert"), "--rollout-port", str(port),
+        "--name", "floor", "--players", "1", "--rate", "100", "--decimals", "2", "--threads", "2",
+        "--seed", "4", "--limits.datagram", "2000", "--auth-file", "psk.hex",
+        "--log-level", "DEBUG", "--env-kwargs", "tilt=0.123", "--env-kwargs", "word=hello",
+    ) as server:  # fmt: skip
+        assert f"rollouts on port {port}: floor:0 at 100 Hz" in server.log
+        with Client(parse_url(server.url).address, "floor", auth=key) as client:
             client.register()
             client.ready()
             client.wait_start(10)
@@ -209,18 +121,18 @@ def test_serve_perlert(folder):
                 frame = client.frame(10)
             assert frame.observation == "0.12,5"
             assert frame.extra == "total:2.5"
-            assert serving.stop() == 0
+            assert server.stop() == 0
 
 
 @pytest.mark.parametrize(
     ("scheme", "arguments", "status", "text"),
     [
         ("rlx", ["types:SimpleNamespace"], 1, "has no method init, update"),
-        ("rlx", ["my_agents"], 1, "module:name"),
-        ("rlx", ["my_agents:Agent", "rlx://nowhere:port"], 2, "not an address"),
-        ("rlx", ["my_agents:Agent", "--drain", "0"], 2, "positive"),
-        ("rlx", ["my_agents:Agent", "--tls.cert", "no-such-file.pem"], 1, "no-such-file.pem"),
-        ("rlx", ["my_agents:Agent", "rlx+unix:///no/such/folder/socket"], 1, "cannot listen"),
+        ("rlx", [TARGETS], 1, "module:name"),
+        ("rlx", [f"{TARGETS}:Agent", "rlx://nowhere:port"], 2, "not an address"),
+        ("rlx", [f"{TARGETS}:Agent", "--drain", "0"], 2, "positive"),
+        ("rlx", [f"{TARGETS}:Agent", "--tls.cert", "no-such-file.pem"], 1, "no-such-file.pem"),
+        ("rlx", [f"{TARGETS}:Agent", "rlx+unix:///no/such/folder/socket"], 1, "cannot listen"),
         ("rlx-ws", ["gym:CartPole-v1"], 1, "is an environment"),
         ("rlx-ws", ["algorithm:bandit"], 1, "serve algorithm:bandit at rlx://host:port"),
         ("rlx-ws", ["openpi://localhost"], 1, "expected the URL of an RLX server, rlx://"),
@@ -229,18 +141,14 @@ def test_serve_perlert(folder):
         ("dm-env-rpc", ["sys:version"], 1, "expected an environment"),
         ("dm-env-rpc", ["gym:NoSuch-v7"], 1, "NoSuch"),
         ("dm-env-rpc", ["gym:CartPole-v1", "--workers", "2"], 2, "threads or asyncio"),
-        ("dm-env-rpc", ["my_worlds:World", "--accepts", "start"], 1, "env_kwargs, accepts"),
+        ("dm-env-rpc", [f"{TARGETS}:World", "--accepts", "start"], 1, "env_kwargs, accepts"),
         ("dm-env-rpc", ["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
         ("perlert", ["sys:version"], 1, "observation_space"),
-        ("perlert", ["my_floors:Floor", "perlert+unix:///tmp/x"], 2, "UDP"),
-        ("perlert", ["my_floors:Floor", "--auth-file", "my_floors.py"], 2, "my_floors.py"),
+        ("perlert", [f"{TARGETS}:Floor", "perlert+unix:///tmp/x"], 2, "UDP"),
+        ("perlert", [f"{TARGETS}:Floor", "--auth-file", __file__], 2, "test_cli.py"),
     ],
 )
-def test_invalid_serve_arguments_are_refused(
-    folder, monkeypatch, capsys, scheme, arguments, status, text
-):
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(folder))
+def test_invalid_serve_arguments_are_refused(capsys, scheme, arguments, status, text):
     check_refusal(capsys, refused(scheme, arguments), status, text)
 
 
@@ -288,10 +196,10 @@ def test_version():
     [
         [],
         ["serve"],
-        ["serve", "my_agents:Agent"],
+        ["serve", f"{TARGETS}:Agent"],
         ["serve", "rlx://localhost"],
-        ["serve", "my_agents:Agent", "http://localhost"],
-        ["serve", "rlx", "my_agents:Agent"],
+        ["serve", f"{TARGETS}:Agent", "http://localhost"],
+        ["serve", "rlx", f"{TARGETS}:Agent"],
         ["fly"],
     ],
 )
@@ -330,91 +238,22 @@ class TestPlay:
             returned = left.code
         check_refusal(capsys, returned, status, text)
 
-    def test_an_environment_that_fails_has_its_traceback_in_the_log(
-        self, tmp_path, monkeypatch, caplog
-    ):
-        (tmp_path / "stuck_worlds.py").write_text(
-            "import gymnasium\n"
-            "class Stuck(gymnasium.Env):\n"
-            "    observation_space = action_space = gymnasium.spaces.Discrete(2)\n"
-            "    def reset(self, *, seed=None, options=None):\n"
-            "        return 0, {}\n"
-            "    def step(self, action):\n"
-            "        raise RuntimeError('the arm is stuck')\n"
-        )
-        monkeypatch.syspath_prepend(tmp_path)
+    def test_an_environment_that_fails_has_its_traceback_in_the_log(self, caplog):
         with rlwire.serve(Agent, "rlx://localhost:0") as server:
-            assert main(["play", "stuck_worlds:Stuck", str(server.url)]) == 1
+            assert main(["play", f"{TARGETS}:Stuck", str(server.url)]) == 1
         failed = [each for each in caplog.records if each.exc_info and each.levelname == "ERROR"]
         assert ["the arm is stuck" in each.exc_text for each in failed] == [True]
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
     def test_a_signal_ends_it_and_closes_the_environment(self, tmp_path, number):
-        (tmp_path / "my_worlds.py").write_text(ENDLESS)
         with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:
-            arguments = ["play", "my_worlds:Endless", str(server.url)]
-            command = [sys.executable, "-m", "rlwire", *arguments]
-            with subprocess.Popen(
-                command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            ) as process:
-                try:
-                    assert process.stdout.readline() == "it steps\n"
-                    process.send_signal(number)
-                    output, log = process.communicate(timeout=60)
-                finally:
-                    process.kill()
-        assert output == "it is closed\n"
-        assert "stopped by a signal" in log
-        assert "Traceback" not in log
-        assert process.returncode == 130  # as of a program that is interrupted in a shell
-
-
-ENDLESS = """
-import gymnasium, numpy as np
-
-class Endless(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 1, (4,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-    stepped = False
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(4, np.float32), {}
-    def step(self, action):
-        if not self.stepped:
-            print("it steps", flush=True)
-        self.stepped = True
-        return np.zeros(4, np.float32), 0.0, False, False, {}
-    def close(self):
-        print("it is closed", flush=True)
-"""
-
-
-MISFITS = """
-import gymnasium, numpy as np
-from gymnasium import spaces
-
-made = []
-
-class Misfit(gymnasium.Env):
-    observation_space = spaces.Box(-1.0, 1.0, (2,))
-    action_space = spaces.Discrete(2)
-    def __init__(self):
-        made.append(self)
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(2, np.float32), {}
-    def step(self, action):
-        return np.zeros(2, np.float32), 0.0, False, False, {}
-    def close(self):
-        made.remove(self)
-
-class Agent:
-    def __init__(self, parameter_server):
-        made.append(self)
-    def init(self, exploit=False):
-        return True
-    update = reset = init
-    def close(self):
-        made.remove(self)
-"""
+            words = ["-m", "rlwire", "play", "my_targets:Endless", str(server.url)]
+            with Program(tmp_path, *words, stdout=subprocess.PIPE) as player:
+                assert player.process.stdout.readline() == "it steps\n"
+                assert player.stop(number) == 130  # as of a program interrupted in a shell
+                assert player.process.stdout.read() == "it is closed\n"
+        assert "stopped by a signal" in player.log
+        assert "Traceback" not in player.log
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi", "rllink"])
@@ -428,35 +267,25 @@ def test_an_environment_is_not_served_where_environments_call(scheme, thing, cap
     raised(TypeError, rlwire.serve, gymnasium.make("CartPole-v1").unwrapped, url)
 
 
-class TestEarlyErrors:
-    @pytest.fixture(autouse=True)
-    def folder(self, tmp_path, monkeypatch, caplog):
-        (tmp_path / "misfits.py").write_text(MISFITS)
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        caplog.set_level("INFO")
-        yield tmp_path
-        sys.modules.pop("misfits", None)
-
-    @pytest.mark.parametrize(
-        ("scheme", "what"),
-        [("rlx", "Agent"), ("dm-env-rpc", "Misfit"), ("perlert", "Misfit"), ("universe", "Misfit")],
-    )
-    def test_environment_is_closed_when_the_port_is_in_use(self, capsys, scheme, what):
-        kind = socket.SOCK_DGRAM if scheme == "perlert" else socket.SOCK_STREAM
-        with socket.socket(socket.AF_INET, kind) as sock:
-            sock.bind(("127.0.0.1", 0))
-            if scheme != "perlert":
-                sock.listen()
-            port = sock.getsockname()[1]
-            url = anywhere(scheme).removesuffix("0") + str(port)
-            returned = refused(scheme, [f"misfits:{what}", url])
-        check_refusal(capsys, returned, 1, f"127.0.0.1:{port}")
-        assert sys.modules["misfits"].made == []
+@pytest.mark.parametrize(
+    ("scheme", "what"),
+    [("rlx", "Agent"), ("dm-env-rpc", "Floor"), ("perlert", "Floor"), ("universe", "Floor")],
+)
+def test_environment_is_closed_when_the_port_is_in_use(capsys, scheme, what):
+    kind = socket.SOCK_DGRAM if scheme == "perlert" else socket.SOCK_STREAM
+    with socket.socket(type=kind) as sock:
+        sock.bind(("127.0.0.1", 0))
+        if scheme != "perlert":
+            sock.listen()
+        port = sock.getsockname()[1]
+        url = anywhere(scheme).removesuffix("0") + str(port)
+        returned = refused(scheme, [f"{TARGETS}:{what}", url])
+    check_refusal(capsys, returned, 1, f"127.0.0.1:{port}")
+    assert targets.made == []
 
 
-def test_client_over_a_limit_learns_whose_limit_it_is(folder):
-    with Serving(folder, "--limits.received", "1000") as server:
+def test_client_over_a_limit_learns_whose_limit_it_is(tmp_path):
+    with serving(tmp_path, "--limits.received", "1000") as server:
         with AgentProxy(server.url) as agent:
             agent.init()
             assert "1000" in str(raised(Exception, agent.update, state="x" * 2000))

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import gc
 import inspect
-import itertools
 import re
 import socket
 import time
@@ -355,22 +354,6 @@ def test_help_describes_each_option(scheme):
 
 
 class TestBadInput:
-    @pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
-    def test_a_server_of_another_protocol(self, scheme, other):
-        with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
-            wrong = parse_url(server.url).replace(scheme=other, options=())
-            error = raised(RlwireError, self.call, other, str(wrong))
-            if isinstance(error, RemoteProtocolError):
-                assert re.search(f"^{re.escape(str(wrong))}: .* {other}", str(error))
-
-            async def call():
-                async with rlwire.aio.connect(wrong, timeout=Timeouts(idle=20.0)) as client:
-                    await first_words(other, client)
-
-            raised(RlwireError, asyncio.run, call())
-            with rlwire.connect(server.url) as client:
-                check(scheme, first_words(scheme, client))
-
     def test_a_failed_handshake_leaves_no_socket_open(self):
         def answer(listener):
             sock, _ = listener.accept()
@@ -400,30 +383,6 @@ class TestBadInput:
             match = f"^{re.escape(str(wrong))}: .* {other}"
             with pytest.raises(RemoteProtocolError, match=match):
                 rlwire.play("gym:CartPole-v1", wrong)
-
-    @staticmethod
-    def call(scheme, url):
-        with rlwire.connect(url, timeout=Timeouts(idle=20.0)) as client:
-            first_words(scheme, client)
-
-    @pytest.mark.parametrize("scheme", STREAMS)
-    def test_unreachable_server_is_named(self, scheme):
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))  # and nothing listens
-            url = parse_url(anywhere(scheme)).replace(host="127.0.0.1", port=sock.getsockname()[1])
-            options = {}
-            if scheme == "rlx":  # which is patient: a server may be starting
-                from rlwire.transports.sockets import Backoff
-
-                options["backoff"] = Backoff(first=0.001, longest=0.001)
-            with pytest.raises((RlwireError, OSError), match=r"refused|cannot connect"):
-                rlwire.connect(url, **options)
-            with pytest.raises((RlwireError, OSError), match=r"refused|cannot connect"):
-                asyncio.run(self.open(url, options))
-
-    @staticmethod
-    async def open(url, options):
-        await rlwire.aio.connect(url, **options)
 
     @pytest.mark.parametrize("scheme", SCHEMES)
     def test_failing_constructor_is_reported_before_the_port_opens(self, scheme, caplog):
@@ -457,23 +416,6 @@ class TestBadInput:
         for url in ("localhost:7001", "http://localhost", "", None):
             with pytest.raises(ValueError, match=r"expected .*rlx://localhost:7001"):
                 call(url)
-
-    def test_port_in_use_is_an_os_error(self):
-        with rlwire.serve(Agent, anywhere("rlx")) as server, pytest.raises(OSError, match="listen"):
-            rlwire.serve(Agent, server.url)
-
-
-def test_a_stopped_server_can_be_started_again():
-    server = rlwire.serve(Agent, anywhere("rlx"))
-    with contextlib.ExitStack() as stack:
-        stack.callback(server.stop)
-        url = server.url
-        assert parse_url(url).port
-        server.stop()
-        assert server.url == url
-        server.start()
-        with rlwire.connect(server.url) as client:
-            check("rlx", client.init())
 
 
 @pytest.mark.parametrize("scheme", STREAMS)

@@ -3,16 +3,16 @@
 import dataclasses
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
 from rlwire import cli, relaax, rlx
 from rlwire.relaax.applications import configuration
 from rlwire.rlx.config import setting_name
+from tests.howtos import PAGES
 from tests.raising import raised
 
-PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "applications.md").read_text("utf-8")
+PAGE = PAGES["applications"]
 
 
 def table(heading):

@@ -4,21 +4,18 @@ import itertools
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import rlwire
 from rlwire.rllink import Server, SetConfig, SetState
+from tests.howtos import PAGES, ROOT, code, compiled
+from tests.programs import free_port
 
-PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "game_engine.md").read_text("utf-8")
-PROGRAM = Path(__file__).parent / "consumers" / "sampler.c"
-_, COMPILE = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
-(TRAINER,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+_, COMPILE = code(PAGES["game_engine"], "sh")
+(TRAINER,) = code(PAGES["game_engine"])
 RAY_OF_ITS_OWN = 'ray.init(address="local", include_dashboard=False)'
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the program uses POSIX's sockets")
@@ -26,20 +23,11 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the program uses POS
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    if shutil.which("cc") is None:
-        pytest.skip("there is no cc")
     folder = tmp_path_factory.mktemp("sampler")
-    shutil.copy(PROGRAM, folder)
+    shutil.copy(ROOT / "tests" / "consumers" / "sampler.c", folder)
     assert "cc -std=c11 -O2 -I" in COMPILE
     assert "tests/consumers/sampler.c -lm -o sampler" in COMPILE
-    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
-    strict = ["cc", "-O2", *strict, f"-I{rlwire.get_include()}"]
-    subprocess.run(
-        [*strict, "-std=c11", "sampler.c", "-lm", "-o", "sampler"], cwd=folder, check=True
-    )
-    as_cxx = ["-std=c++17", "-fsyntax-only", "-xc++", "sampler.c"]
-    subprocess.run([*strict, *as_cxx], cwd=folder, check=True)
-    return folder / "sampler"
+    return compiled("sampler.c", folder, "-lm")
 
 
 def start(program, server, batches, **options):
@@ -128,8 +116,7 @@ def test_program_reports_its_error(program):
 @pytest.mark.ray
 @pytest.mark.timeout(600)
 def test_rllib_trains_the_program(program, cluster):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
+    port = str(free_port())
     text = TRAINER
     for own, tests in (('"port": 5555', f'"port": {port}'), (RAY_OF_ITS_OWN, "ray.init()")):
         assert own in text

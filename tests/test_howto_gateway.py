@@ -4,14 +4,12 @@ import logging
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -22,6 +20,7 @@ from rlwire.dm_env_rpc import StatusError
 from rlwire.transports.sockets import Backoff
 from rlwire.universe.rewarder import EnvironmentRewarder
 from tests import howtos, test_howto_train
+from tests.programs import free_port
 from tests.test_howto_watch_and_play import running, size_at
 from tests.waiting import eventually
 
@@ -46,13 +45,12 @@ def test_page_of_the_gateway_shows_pixels(tmp_path):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("by", ["hand", pytest.param("ppo", marks=pytest.mark.training)])
 def test_a_simulator_and_its_trainer(by, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        rlx = f"rlx://127.0.0.1:{free.getsockname()[1]}"
+    rlx = f"rlx://127.0.0.1:{free_port()}"
     program = howtos.code(RLX)[0].replace("rlx://localhost:7001", rlx).replace(":9911", ":0")
     (tmp_path / "gateway.py").write_text(program)
     gateway, play = howtos.code(RLX, "sh")[0].replace("rlx://localhost:7001", rlx).splitlines()
     words = [sys.executable, "-m", *play.split()]
-    env = {**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent)}
+    env = {**os.environ, "PYTHONPATH": str(howtos.INSTALLED.parent)}
     with running(gateway, tmp_path) as url, test_howto_train.running(words, env=env):
         if by == "ppo":
             pytest.importorskip("stable_baselines3")

@@ -2,23 +2,21 @@
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 import rlwire
 from tests import howtos
+from tests.programs import Serving
 from tests.relaax.kept import steps
 
-PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "own_algorithm.md").read_text("utf-8")
-SERVER, AGENT = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-_, COMMANDS, _, PG, COPY = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
-(SETTINGS,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+PAGE = howtos.PAGES["own_algorithm"]
+SERVER, AGENT = howtos.code(PAGE)
+_, COMMANDS, _, PG, COPY = howtos.code(PAGE, "sh")
+(SETTINGS,) = howtos.code(PAGE, "yaml")
 
 
 @contextlib.contextmanager
@@ -26,18 +24,9 @@ def serving(command, folder):
     """Run a command of the page at a free port, yield its URL, and stop it as Ctrl-C does."""
     words = command.removesuffix(" &").replace("localhost:7001", "localhost:0").split()
     assert words[:2] == ["rlwire", "serve"]
-    with subprocess.Popen(
-        [sys.executable, "-m", *words], cwd=folder, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stderr is not None
-            log = iter(process.stderr)
-            yield next(
-                found[1] for line in log if (found := re.search(r"serving (rlx://\S+),", line))
-            )
-        finally:
-            process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
-            process.communicate(timeout=20)
+    with Serving(folder, "-m", *words) as server:
+        yield server.url
+        server.stop(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
 
 
 def test_the_folder_learns(tmp_path):

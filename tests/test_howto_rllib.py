@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -12,13 +11,13 @@ import pytest
 
 import rlwire
 from rlwire.rlx import AgentProxyException
+from tests.howtos import PAGES, code
 
 pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
-PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "rllib.md").read_text("utf-8")
-PROGRAM, _CLUSTER = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+PROGRAM, _CLUSTER = code(PAGES["rllib"])
 
 
 def play(url):

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests import howtos
+from tests.programs import free_port
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "howto" / "train.md").read_text("utf-8")
-*_, LOOP = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-_, PYTHON_CALLERS, C_CALLERS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+*_, LOOP = howtos.code(howtos.PAGES["train"])
+_, PYTHON_CALLERS, C_CALLERS = howtos.code(howtos.PAGES["train"], "sh")
 
 
 @contextlib.contextmanager
@@ -41,9 +40,7 @@ def running(command, **options):
 
 
 def check_that_it_learns(callers, folder, shell):
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = free_port()
     assert "rlx://localhost:7001" in LOOP
     trainer = LOOP.replace("localhost:7001", f"127.0.0.1:{port}")
     callers = re.sub("localhost[: ]7001", lambda at: f"127.0.0.1{at[0][9]}{port}", callers)
@@ -74,5 +71,5 @@ def test_callers_in_c(tmp_path):
         pytest.skip("there is no cc")
     source = Path("tests", "consumers", "cartpole.c")
     (tmp_path / source).parent.mkdir(parents=True)
-    shutil.copy(ROOT / source, tmp_path / source)
+    shutil.copy(howtos.ROOT / source, tmp_path / source)
     check_that_it_learns(C_CALLERS, tmp_path, howtos.shell(tmp_path))

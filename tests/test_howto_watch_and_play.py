@@ -4,23 +4,19 @@ import contextlib
 import os
 import re
 import shlex
-import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-import rlwire
 from rlwire.universe.rfb.client import RfbClient
 from rlwire.urls import parse_url
+from tests.howtos import INSTALLED, PAGES
+from tests.programs import Serving
 
 pytest.importorskip("ale_py")
 
-PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "watch_and_play.md").read_text("utf-8")
-LINES = re.findall(r"^rlwire serve .*$", PAGE, re.M)
+LINES = re.findall(r"^rlwire serve .*$", PAGES["watch_and_play"], re.M)
 assert len(LINES) == 2
-SERVED = re.compile(r"serving ((?:universe|dm-env-rpc)://\S+), ")
 PORTS = re.compile(r"(?:localhost|0\.0\.0\.0):(5900\+15900|9911)")
 
 
@@ -30,31 +26,11 @@ def running(line, folder):
     line = PORTS.sub(lambda at: "localhost:" + re.sub(r"\d+", "0", at[1]), line)
     program, *arguments = shlex.split(line)
     module = {"rlwire": ["-m", "rlwire"], "python": []}[program]
-    process = subprocess.Popen(
-        [sys.executable, *module, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent)},
-    )
-    assert process.stderr is not None
-    output = []
-    try:
-        for text in process.stderr:
-            output.append(text)
-            if found := SERVED.search(text):
-                yield parse_url(found[1])
-                break
-        else:
-            raise AssertionError("".join(output))
-        process.send_signal(signal.SIGTERM)
-        output += process.stderr
-        assert process.wait(30) == 0, "".join(output)
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+    env = {**os.environ, "PYTHONPATH": str(INSTALLED.parent)}
+    options = {"url": r"(?:universe|dm-env-rpc)://\S+", "stdout": subprocess.DEVNULL, "env": env}
+    with Serving(folder, *module, *arguments, **options) as server:
+        yield parse_url(server.url)
+        assert server.stop() == 0, server.log
 
 
 def size_at(url, password=None):
