@@ -570,6 +570,7 @@ def test_closing_wakes_a_waiting_step(env, aside):
     eventually(lambda: env.endpoint._request is None)
     env.callers.close()
     assert stepping.result(60)[2:4] == (False, True)
+    eventually(lambda: not env.callers.statistics()["callers"])
     closed.set()
 
 

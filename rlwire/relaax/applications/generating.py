@@ -43,7 +43,6 @@ def new(
     environment bandit, else pg).
     """
     folder = Path(name)
-    environment = _ALIASES.get(environment, environment)
     text = _environment(environment) + (_TEMPLATES / "servers.yaml").read_text("utf-8") + "\n"
     algorithm = algorithm or ("bandit" if environment == "bandit" else "pg")
     text += _configuration(algorithm, environment)
@@ -85,7 +84,7 @@ def generate(
         sections: dict[str, Any] = {}
         if section is None or section.name != algorithm:
             kind = (application.environment and application.environment.type) or "bandit"
-            sections = _yaml().load(_configuration(algorithm, _ALIASES.get(kind, kind)))
+            sections = _yaml().load(_configuration(algorithm, kind))
         _edit(config, sections, path="./algorithm")
 
 
@@ -97,7 +96,6 @@ def configure(
     application = read_application(config)
     sections: dict[str, Any] = {}
     kind = environment or (application.environment.type if application.environment else None)
-    kind = _ALIASES.get(kind or "", kind)
     if environment is not None:
         sections |= _yaml().load(_environment(environment))
     if algorithm is not None:
@@ -135,6 +133,7 @@ def _program(environment: str) -> Path:
 
 def _configuration(algorithm: str, kind: str) -> str:
     """Return the text of an algorithm's section of ``app.yaml`` for a kind of environment."""
+    kind = _ALIASES.get(kind, kind)
     name = algorithm if algorithm == kind else f"{algorithm}-{kind}"
     if name not in configurations():
         raise ApplicationError(
