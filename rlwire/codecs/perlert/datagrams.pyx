@@ -228,11 +228,11 @@ cdef class StepWriter:
             rlw_writer_free(&w)
 
 
-cdef int _malformed(const rlw_cursor *c, const uint8_t *start, const rlw_perlert_message *m) except -1:
+cdef int _malformed(const rlw_cursor *c, bytes data, const rlw_perlert_message *m) except -1:
     path = ""
     if m.field != RLW_PERLERT_AT_DATAGRAM:
         path = (<bytes> rlw_perlert_field_name(m.field)).decode("ascii")
-    return raise_fault(&c.fault, start, path)
+    return raise_fault(&c.fault, <const uint8_t *> PyBytes_AS_STRING(data), path)
 
 
 cdef inline str _key(rlw_perlert_text text):
@@ -243,11 +243,19 @@ cdef inline str _text(rlw_perlert_text text):
     return text_of(text.data, text.size, NULL)
 
 
-cdef object _client_message(const uint8_t *data, size_t size, object limits):
+cdef inline bytes _open(object buffer, rlw_cursor *c):
+    """Return the bytes of a datagram, with a cursor over them."""
+    cdef bytes data = buffer if PyBytes_CheckExact(buffer) else bytes(memoryview(buffer))
+    rlw_cursor_init(c, <const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    return data
+
+
+def decode_client_message(buffer, *, limits=DEFAULT):
+    """Return the message in a client's datagram (any buffer). DecodeError has offset and field."""
     cdef rlw_perlert_limits room
     cdef rlw_perlert_message m
     cdef rlw_cursor c
-    rlw_cursor_init(&c, data, size)
+    cdef bytes data = _open(buffer, &c)
     if rlw_perlert_read_client(&c, limits_of(&room, limits), &m) != RLW_OK:
         _malformed(&c, data, &m)
     name = _key(m.name)
@@ -260,16 +268,16 @@ cdef object _client_message(const uint8_t *data, size_t size, object limits):
     return LobbyRequest(name, m.number)
 
 
-cdef tuple _slots(rlw_cursor *c, const uint8_t *start, rlw_perlert_message *m, uint64_t most):
+cdef tuple _slots(rlw_cursor *c, bytes data, rlw_perlert_message *m, uint64_t most):
     cdef rlw_perlert_slot slot
     slots = []
     while c.at < c.end or not slots:
         if <uint64_t> len(slots) == most:
             m.field = RLW_PERLERT_AT_BODY
             rlw_fail(c, RLW_OVER_ITEMS, c.at, most + 1, most)
-            _malformed(c, start, m)
+            _malformed(c, data, m)
         if rlw_perlert_next_slot(c, m, &slot) != RLW_OK:
-            _malformed(c, start, m)
+            _malformed(c, data, m)
             return None  # for the C compiler
         slots.append(AgentSlot(_key(slot.key), slot.open != 0, _key(slot.kind), _text(slot.tag),
                                slot.ready != 0))
@@ -287,12 +295,16 @@ cdef tuple _step(const rlw_perlert_message *m):
     )
 
 
-cdef object _server_message(const uint8_t *data, size_t size, object limits):
+def decode_server_message(buffer, *, limits=DEFAULT):
+    """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
+
+    The limits ``datagram`` and ``items`` (for slots) apply.
+    """
     cdef rlw_perlert_limits room
     cdef const rlw_perlert_limits *most = limits_of(&room, limits)
     cdef rlw_perlert_message m
     cdef rlw_cursor c
-    rlw_cursor_init(&c, data, size)
+    cdef bytes data = _open(buffer, &c)
     if rlw_perlert_read_server(&c, most, &m) != RLW_OK:
         _malformed(&c, data, &m)
     name = _key(m.name)
@@ -305,25 +317,6 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits):
     if m.kind == RLW_PERLERT_MESSAGE:
         return LobbyMessage(name, m.number, _text(m.text))
     return Start(name, m.number, m.port)
-
-
-cdef inline bytes _bytes(object buffer):
-    return buffer if PyBytes_CheckExact(buffer) else bytes(memoryview(buffer))
-
-
-def decode_client_message(buffer, *, limits=DEFAULT):
-    """Return the message in a client's datagram (any buffer). DecodeError has offset and field."""
-    cdef bytes data = _bytes(buffer)
-    return _client_message(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), limits)
-
-
-def decode_server_message(buffer, *, limits=DEFAULT):
-    """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
-
-    The limits ``datagram`` and ``items`` (for slots) apply.
-    """
-    cdef bytes data = _bytes(buffer)
-    return _server_message(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), limits)
 
 
 cdef class StepReader:
@@ -339,28 +332,25 @@ cdef class StepReader:
         self._number = _natural(number, "SERVER_INSTANCE_NUMBER")
         self._limits = limits_of(&room, limits)[0]
 
-    cdef tuple _read(self, const uint8_t *data, size_t size):
+    def read(self, buffer):
+        """Return (timestamp, step, observation, reward, done, extra).
+
+        None if the datagram is not a rollout step of this instance.
+        """
         cdef rlw_perlert_message m
         cdef rlw_cursor c
-        rlw_cursor_init(&c, data, size)
+        cdef bytes data = _open(buffer, &c)
+        start = c.at
         if (rlw_perlert_read_header(&c, &m) != RLW_OK or m.number != self._number
                 or c.at == c.end or c.at[0] != c":"
                 or <Py_ssize_t> m.name.size != PyBytes_GET_SIZE(self._name)
                 or memcmp(m.name.data, PyBytes_AS_STRING(self._name), m.name.size) != 0):
             return None
         header = c.at
-        c.at = data
+        c.at = start
         if rlw_perlert_check(&c, &self._limits, &m) != RLW_OK:
             _malformed(&c, data, &m)
         c.at = header
         if rlw_perlert_read_step(&c, &m) != RLW_OK:
             _malformed(&c, data, &m)
         return _step(&m)
-
-    def read(self, buffer):
-        """Return (timestamp, step, observation, reward, done, extra).
-
-        None if the datagram is not a rollout step of this instance.
-        """
-        cdef bytes data = _bytes(buffer)
-        return self._read(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
