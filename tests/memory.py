@@ -1,9 +1,12 @@
-"""What something allocates, by Python's own tracing."""
+"""What something allocates, by Python's own tracing; memory of other kinds than bytes."""
 
 import contextlib
+import mmap
 import tracemalloc
 
-__all__ = ["at_most"]
+from rlwire.buffers import Block
+
+__all__ = ["at_most", "in_block", "mapped"]
 
 
 @contextlib.contextmanager
@@ -17,3 +20,16 @@ def at_most(size):
     finally:
         tracemalloc.stop()
     assert most < size
+
+
+def in_block(data, before=0):
+    """Return a block with `data` after `before` other bytes, and the part of it that has `data`."""
+    block = Block(before + len(data))
+    memoryview(block)[before:] = data
+    return block, memoryview(block)[before:]
+
+
+def mapped(data):
+    memory = mmap.mmap(-1, len(data))
+    memory[:] = data
+    return memory

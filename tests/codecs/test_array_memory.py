@@ -13,6 +13,7 @@ import pytest
 from rlwire.buffers import Block
 from rlwire.codecs import dm_env_rpc, msgpack, rlx
 from rlwire.errors import DecodeError, EncodeError
+from tests.memory import in_block
 from tests.raising import raised
 
 LARGE = 512  # float64s; from here on aligned arrays are views for copy=None
@@ -66,13 +67,6 @@ SEVERAL = [name for name in ALL if name != "tensors"]
 
 def floats(size):
     return np.random.default_rng(size).random(size)
-
-
-def in_block(data, before=0):
-    """A block with `data` after `before` other bytes, and the part of it that has `data`."""
-    block = Block(before + len(data))
-    memoryview(block)[before:] = data
-    return block, memoryview(block)[before:]
 
 
 @every_codec

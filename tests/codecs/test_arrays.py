@@ -3,14 +3,13 @@
 import array
 import ctypes
 import decimal
-import mmap
 
 import numpy as np
 import pytest
 
-from rlwire.buffers import Block
 from rlwire.codecs import rlx
 from rlwire.errors import EncodeError, LimitExceeded
+from tests.memory import in_block, mapped
 from tests.raising import raised
 
 DTYPES = [
@@ -166,18 +165,6 @@ class OnlyDLPack:
         return (1, 0)
 
 
-def mapped(data):
-    memory = mmap.mmap(-1, len(data))
-    memory[:] = data
-    return memory
-
-
-def blocked(data):
-    block = Block(len(data))
-    memoryview(block)[:] = data
-    return block
-
-
 NUMBERS = np.arange(6, dtype="f4").reshape(2, 3)
 
 FOREIGN = [
@@ -196,7 +183,7 @@ FOREIGN = [
         ((ctypes.c_int16 * 2) * 1)((3, 4)), np.array([[3, 4]], "i2"), id="ctypes, two dims"
     ),
     pytest.param(mapped(b"abc"), np.array([97, 98, 99], "u1"), id="mmap"),
-    pytest.param(blocked(b"abc"), np.array([97, 98, 99], "u1"), id="Block"),
+    pytest.param(in_block(b"abc")[0], np.array([97, 98, 99], "u1"), id="Block"),
     pytest.param(WithArray(NUMBERS), NUMBERS, id="__array__"),
     pytest.param(WithArray(NUMBERS.T), NUMBERS.T, id="__array__, transposed"),
     pytest.param(WithInterface(NUMBERS), NUMBERS, id="__array_interface__"),

@@ -5,14 +5,8 @@ from PIL import Image
 from rlwire.buffers import Block
 from rlwire.codecs import rlx
 from rlwire.limits import Limits
+from tests.memory import in_block
 from tests.raising import raised
-
-
-def in_block(data, before=0):
-    """A block with `data` after `before` other bytes, and the part of it that has `data`."""
-    block = Block(before + len(data))
-    memoryview(block)[before:] = data
-    return block, memoryview(block)[before:]
 
 
 def data_at(data, array):
