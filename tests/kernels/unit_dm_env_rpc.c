@@ -3,7 +3,7 @@
  */
 #include "harness.h"
 
-static void what_cannot_be_written(void) {
+CASE(what_cannot_be_written) {
     static const int64_t negative[] = {-1}, large[] = {INT64_C(1) << 31}, two[] = {2},
                          many[] = {INT32_MAX, INT32_MAX, INT32_MAX};
     uint8_t value = 1;
@@ -36,7 +36,7 @@ static rlw_status infer(uint64_t count, int64_t rows, int64_t columns) {
 }
 
 /* Arrays that no memory holds are rejected before a caller multiplies their dimensions. */
-static void what_no_memory_holds(void) {
+CASE(what_no_memory_holds) {
     const int64_t most = PTRDIFF_MAX / 8;
     EQUAL(infer(1, most, 1), RLW_OK);
     EQUAL(infer(1, most, 2), RLW_BAD_SHAPE);
@@ -44,7 +44,7 @@ static void what_no_memory_holds(void) {
 }
 
 /* Whatever happens to the values between measuring and writing, the size stays. */
-static void values_may_change_after_measuring(void) {
+CASE(values_may_change_after_measuring) {
     uint32_t before[40], after[40];
     size_t i;
     for (i = 0; i < 40; i++) {
@@ -66,10 +66,4 @@ static void values_may_change_after_measuring(void) {
         CHECK(room[39] == 1 && room[40] == 0 && room[79] == 0);
         free(room);
     }
-}
-
-void dm_env_rpc_suite(void) {
-    RUN(what_cannot_be_written);
-    RUN(what_no_memory_holds);
-    RUN(values_may_change_after_measuring);
 }

@@ -18,7 +18,7 @@ static int scanned(const char *text, rlw_decimal *d) {
     return count;
 }
 
-static void parts_of_a_decimal(void) {
+CASE(parts_of_a_decimal) {
     rlw_decimal d;
     EQUAL(scanned("-12.5e-3", &d), 8);
     CHECK(d.negative && d.mantissa == 125 && d.exponent == -4 && !d.whole && !d.rough);
@@ -44,7 +44,7 @@ static int writes(const uint8_t *room, const uint8_t *end, const char *expected)
 #define SHORTEST(value, text) CHECK(writes(room, rlw_put_double(room, value), text))
 #define SHORTEST_FLOAT(value, text) CHECK(writes(room, rlw_put_float(room, value), text))
 
-static void fixed_decimals(void) {
+CASE(fixed_decimals) {
     uint8_t room[RLW_FIXED_ROOM];
     FIXED(0.54, 4, "0.54");
     FIXED(500.0, 0, "500"); /* zeros before the point stay */
@@ -57,7 +57,7 @@ static void fixed_decimals(void) {
     CHECK(rlw_put_fixed(room, -DBL_MAX, RLW_DECIMALS_MOST) <= room + RLW_FIXED_ROOM);
 }
 
-static void shortest_doubles(void) {
+CASE(shortest_doubles) {
     uint8_t room[RLW_FIXED_ROOM];
     SHORTEST(0.0, "0");
     SHORTEST(-0.0, "-0");
@@ -74,7 +74,7 @@ static void shortest_doubles(void) {
     SHORTEST(-(double)INFINITY, "-inf");
 }
 
-static void shortest_floats(void) {
+CASE(shortest_floats) {
     uint8_t room[RLW_FIXED_ROOM];
     SHORTEST_FLOAT(0.1f, "0.1");
     SHORTEST_FLOAT(-0.0f, "-0");
@@ -92,7 +92,7 @@ static void shortest_floats(void) {
     SHORTEST_FLOAT(NAN, "nan");
 }
 
-static void integers(void) {
+CASE(integers) {
     uint8_t room[32];
     uint64_t natural = 0, power = 1;
     unsigned digits;
@@ -115,7 +115,7 @@ static void integers(void) {
     }
 }
 
-static void products(void) {
+CASE(products) {
     uint64_t high = 0;
     EQUAL(rlw_multiply(UINT64_MAX, UINT64_MAX, &high), 1);
     EQUAL(high, UINT64_MAX - 1);
@@ -142,7 +142,7 @@ static rlw_status list_of(const char *text, rlw_number kind, void *out, size_t c
     return status;
 }
 
-static void lists_are_read(void) {
+CASE(lists_are_read) {
     double reals[4];
     int8_t small[4];
     uint8_t flags[4];
@@ -165,7 +165,7 @@ static void lists_are_read(void) {
     CHECK(flags[0] == 1 && flags[1] == 0 && flags[2] == 1);
 }
 
-static void lists_are_written(void) {
+CASE(lists_are_written) {
     static const float reals[] = {0.5f, -1.25f, 1e-9f};
     static const int16_t wholes[] = {INT16_MIN, 0, INT16_MAX};
     static const uint8_t flags[] = {1, 0};
@@ -183,15 +183,4 @@ static void lists_are_written(void) {
     CHECK(writes(w.start, w.at,
                  "0.5,-1.25,1e-09;0.5,-1.2,0;-32768,0,32767;true,false"));
     rlw_writer_free(&w);
-}
-
-void numbers_suite(void) {
-    RUN(parts_of_a_decimal);
-    RUN(fixed_decimals);
-    RUN(shortest_doubles);
-    RUN(shortest_floats);
-    RUN(integers);
-    RUN(products);
-    RUN(lists_are_read);
-    RUN(lists_are_written);
 }

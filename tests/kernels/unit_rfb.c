@@ -6,7 +6,7 @@ static uint8_t pixels[2 * 140 * 3];
 
 /* Rows end where their blocks end, so that one byte too many is seen. By rlw_rfb_three() those are
  * written that processors with something better do not come to. */
-static void rows_of_every_length(void) {
+CASE(rows_of_every_length) {
     size_t count, i;
     unsigned wrong = 0;
     for (count = 0; count < 140; count++) {
@@ -31,7 +31,7 @@ static void rows_of_every_length(void) {
 }
 
 /* Rows and screen end where their blocks end; an index without a colour is seen wherever it is. */
-static void indices_of_every_length(void) {
+CASE(indices_of_every_length) {
     static const unsigned cases[][2] = {{1, 1}, {1, 2}, {2, 3}, {2, 4}, {4, 5}, {4, 16}, {8, 3},
                                         {8, 64}, {8, 65}, {8, 128}, {8, 129}, {8, 255}, {8, 256}};
     static uint8_t wire[2 * 140];
@@ -77,7 +77,7 @@ static void indices_of_every_length(void) {
 }
 
 /* Whichever way there is, against pixel by pixel; those past the borders are told. */
-static void subrectangles(void) {
+CASE(subrectangles) {
     static rlw_rfb_hextile h;
     static uint32_t expected[32][32];
     unsigned round, wrong = 0, i, x, y;
@@ -115,10 +115,4 @@ static void subrectangles(void) {
         release(at);
     }
     EQUAL(wrong, 0);
-}
-
-void rfb_suite(void) {
-    RUN(rows_of_every_length);
-    RUN(indices_of_every_length);
-    RUN(subrectangles);
 }

@@ -32,7 +32,7 @@ static rlw_status picture(void *self, const uint8_t *rgb, size_t stride, size_t 
     return RLW_OK;
 }
 
-static void rectangles_of_frames(void) {
+CASE(rectangles_of_frames) {
     static const uint16_t most[4][3] = {
         {255, 255, 255}, {31, 63, 31}, {7, 7, 3}, {1023, 1023, 1023}};
     static const uint8_t shift[4][3] = {{16, 8, 0}, {11, 5, 0}, {0, 3, 6}, {20, 10, 0}};
@@ -80,8 +80,4 @@ static void rectangles_of_frames(void) {
     CHECK(deflated > 20); /* some were too long for the short way */
     if (e) rlw_writer_free(&e->plain);
     free(e);
-}
-
-void rfb_encode_suite(void) {
-    RUN(rectangles_of_frames);
 }

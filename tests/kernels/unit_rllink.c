@@ -18,7 +18,7 @@ static rlw_status frame_of(const void *bytes, size_t size, uint64_t most, rlw_cu
     return status;
 }
 
-static void frames(void) {
+CASE(frames) {
     static const char ping[] = "00000011\x81\xA4type\xA4PING";
     rlw_cursor c;
     const uint8_t *body = NULL;
@@ -59,7 +59,7 @@ static rlw_status read_body(const void *bytes, size_t size) {
 
 #define READ(text) read_body(text, sizeof(text) - 1)
 
-static void every_type(void) {
+CASE(every_type) {
     unsigned kind;
     for (kind = 0; kind <= RLW_RLLINK_SET_STATE; kind++) {
         const char *name = rlw_rllink_name((rlw_rllink_kind)kind);
@@ -83,7 +83,7 @@ static void every_type(void) {
     EQUAL(message.kind, RLW_RLLINK_PONG);
 }
 
-static void configurations(void) {
+CASE(configurations) {
     EQUAL(READ("\x84\xA4type\xAASET_CONFIG\xB4" "env_steps_per_sample\xCD\x01\xF4"
                "\xAF" "force_on_policy\xC3\xA6" "config\xC4\x03\x80\x04."), RLW_OK);
     EQUAL(message.kind, RLW_RLLINK_SET_CONFIG);
@@ -106,7 +106,7 @@ static void put_tensor(rlw_writer *w, const char *name, const char *type, uint32
     CHECK(rlw_put(w, data, size) == RLW_OK);
 }
 
-static void weights(void) {
+CASE(weights) {
     static const uint8_t little[] = {0, 0, 0xC0, 0x3F, 0, 0, 0, 0xC0}; /* 1.5, -2 */
     static const uint8_t big[] = {0x3F, 0xF8, 0, 0, 0, 0, 0, 0};       /* 1.5, as a double */
     const int64_t shape[] = {2, 1}, none[] = {0, 7};
@@ -171,7 +171,7 @@ static void weights(void) {
     EQUAL(message.number, 5);
 }
 
-static void wrong_weights(void) {
+CASE(wrong_weights) {
     static const char body[] = "\x82\xA4type\xA9SET_STATE\xA5state\x81\xA1" "a\x85\xC4\x02nd\xC3"
                                "\xC4\x04type\xA3<f4\xC4\x04kind\xC4\x00\xC4\x05shape\x91\x02"
                                "\xC4\x04" "data\xC4\x04" "1234";
@@ -194,7 +194,7 @@ static void wrong_weights(void) {
 
 /* ---- writing ---- */
 
-static void requests(void) {
+CASE(requests) {
     rlw_writer w;
     const uint8_t *frame = NULL;
     size_t size = 0;
@@ -212,7 +212,7 @@ static void requests(void) {
     rlw_writer_free(&w);
 }
 
-static void episodes(void) {
+CASE(episodes) {
     static const float observations[] = {1.5f, 2, 3, 4, 5, 6}, logps[] = {-0.5f, -1};
     static const int64_t actions[] = {1, 0}, pair[] = {2}, huge[] = {INT64_C(1) << 40}, bad[] = {-1};
     static const double rewards[] = {0.25, -1};
@@ -264,14 +264,4 @@ static void episodes(void) {
     e.steps = RLW_RLLINK_MOST;
     EQUAL(rlw_rllink_put_episode(&w, &e), RLW_OVER_FRAME);
     rlw_writer_free(&w);
-}
-
-void rllink_suite(void) {
-    RUN(frames);
-    RUN(every_type);
-    RUN(configurations);
-    RUN(weights);
-    RUN(wrong_weights);
-    RUN(requests);
-    RUN(episodes);
 }

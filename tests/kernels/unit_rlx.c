@@ -13,7 +13,7 @@ static void holds(rlw_writer *w, const char *bytes, size_t size, int line) {
 
 #define HOLDS(w, bytes) holds(w, bytes, sizeof bytes - 1, __LINE__)
 
-static void integers_take_the_type_that_holds_them(void) {
+CASE(integers_take_the_type_that_holds_them) {
     rlw_writer w;
     rlw_writer_init(&w, NULL, 0);
     EQUAL(rlw_rlx_put_integer(&w, INT32_MAX), RLW_OK);
@@ -54,7 +54,7 @@ static rlw_status put_all(rlw_writer *w) {
     return status;
 }
 
-static void a_frame_is_read_back_whatever_room_it_began_with(void) {
+CASE(a_frame_is_read_back_whatever_room_it_began_with) {
     size_t room_size;
     for (room_size = 0; room_size < 200; room_size++) {
         uint8_t *room = (uint8_t *)malloc(room_size ? room_size : 1);
@@ -91,7 +91,7 @@ static size_t find(const void *bytes, size_t size, size_t least) {
 }
 
 /* 16 x 32 float32: 2048 bytes */
-static void finding_data_that_has_not_come(void) {
+CASE(finding_data_that_has_not_come) {
     static const char direct[] = HEAD KEY("s") BIG;
     static const char listed[] = HEAD KEY("s") "\x08\2\0\0\0\1" BIG;
     static const char keyed[] = HEAD KEY("s") "\x0b\1\0\0\0" KEY("t") BIG;
@@ -118,7 +118,7 @@ static void finding_data_that_has_not_come(void) {
     EQUAL(find(NULL, 0, 0), 0);
 }
 
-static void finding_data_that_has_come(void) {
+CASE(finding_data_that_has_come) {
     static const char head[] = HEAD KEY("n") "\7\2\0\0\0u1\1\0\0\0\1\0\0\0\1\0\0\0a" KEY("s") BIG;
     const size_t offset = sizeof head - 1;
     uint8_t *input = (uint8_t *)calloc(offset + 2048 + 6, 1);
@@ -130,7 +130,7 @@ static void finding_data_that_has_come(void) {
     free(input);
 }
 
-static void sizes_of_images_do_not_overflow(void) {
+CASE(sizes_of_images_do_not_overflow) {
     const rlw_image_mode *rgba = rlw_image_mode_find((const uint8_t *)"RGBA", 4);
     const rlw_image_mode *bits = rlw_image_mode_find((const uint8_t *)"1", 1);
     const rlw_image_mode *grey = rlw_image_mode_find((const uint8_t *)"L", 1);
@@ -149,7 +149,7 @@ static void sizes_of_images_do_not_overflow(void) {
 }
 
 /* RELAAX's README: | shapes count | shape0 | ... | length | bytes |. */
-static void arrays_without_a_dtype_have_the_readers(void) {
+CASE(arrays_without_a_dtype_have_the_readers) {
     static const uint32_t shape[2] = {1, 2};
     static const uint8_t expected[] = "\7\2\0\0\0\1\0\0\0\2\0\0\0\4\0\0\0abcd";
     const size_t size = sizeof expected - 1;
@@ -183,13 +183,4 @@ static void arrays_without_a_dtype_have_the_readers(void) {
     r.dtype.size = 6;
     EQUAL(rlw_rlx_read(&r, &v), RLW_BAD_DTYPE);
     EQUAL(r.c.fault.got, 0); /* its text is not in the buffer */
-}
-
-void rlx_suite(void) {
-    RUN(arrays_without_a_dtype_have_the_readers);
-    RUN(integers_take_the_type_that_holds_them);
-    RUN(a_frame_is_read_back_whatever_room_it_began_with);
-    RUN(finding_data_that_has_not_come);
-    RUN(finding_data_that_has_come);
-    RUN(sizes_of_images_do_not_overflow);
 }

@@ -20,14 +20,14 @@ static ends both(void) {
     return e;
 }
 
-static void sizes(void) {
+CASE(sizes) {
     CHECK(rlw_ring_can_be(4096) && rlw_ring_can_be(RLW_RING_MOST));
     CHECK(!rlw_ring_can_be(0) && !rlw_ring_can_be(2048) && !rlw_ring_can_be(5000));
     CHECK(!rlw_ring_can_be(UINT64_C(0x80000000)) && !rlw_ring_can_be(UINT64_MAX));
     CHECK(offsetof(rlw_ring_words, reader) == 128 && offsetof(rlw_ring_side, waits) == 4);
 }
 
-static void around(void) {
+CASE(around) {
     ends e = both();
     static uint8_t data[90000], got[90000];
     uint8_t next = 0, due = 0;
@@ -58,7 +58,7 @@ static void around(void) {
     release(e.memory);
 }
 
-static void who_is_gone(void) {
+CASE(who_is_gone) {
     ends e = both();
     uint8_t got[8];
     EQUAL(rlw_ring_write(&e.writer, "words", 5), 5);
@@ -73,7 +73,7 @@ static void who_is_gone(void) {
 
 #if RLW_HAS_SHM
 /* Who asks in vain asks seldom; who is answered asks again, each time. */
-static void in_vain(void) {
+CASE(in_vain) {
     ends e = both();
     rlw_shm shm;
     rlw_ring_side *side = &e.reader.words->writer;
@@ -94,7 +94,7 @@ static void in_vain(void) {
     release(e.memory);
 }
 
-static void a_sleep_lasts_until_its_deadline(void) {
+CASE(a_sleep_lasts_until_its_deadline) {
     ends e = both();
     rlw_shm shm;
     double until = rlw_shm_now() + 0.02;
@@ -107,13 +107,3 @@ static void a_sleep_lasts_until_its_deadline(void) {
     release(e.memory);
 }
 #endif
-
-void shm_ring_suite(void) {
-#if RLW_HAS_SHM
-    RUN(in_vain);
-    RUN(a_sleep_lasts_until_its_deadline);
-#endif
-    RUN(sizes);
-    RUN(around);
-    RUN(who_is_gone);
-}

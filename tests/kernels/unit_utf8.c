@@ -24,7 +24,7 @@ static size_t slow_check(const uint8_t *text, size_t size) {
 
 /* Up to four bytes, each of those where the table begins another row and those before; whole, and
  * in two pieces. */
-static void every_sequence(void) {
+CASE(every_sequence) {
     static const uint8_t edges[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0,
                                     0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED, 0xEE, 0xEF,
                                     0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xF8, 0xFE, 0xFF};
@@ -53,7 +53,7 @@ static void every_sequence(void) {
     EQUAL(wrong, 0);
 }
 
-static void ascii_is_seen_at_every_place(void) {
+CASE(ascii_is_seen_at_every_place) {
     size_t size, place;
     for (size = 0; size <= 40; size++) {
         uint8_t text[40], *input;
@@ -70,9 +70,4 @@ static void ascii_is_seen_at_every_place(void) {
         }
         release(input);
     }
-}
-
-void utf8_suite(void) {
-    RUN(every_sequence);
-    RUN(ascii_is_seen_at_every_place);
 }

@@ -122,7 +122,7 @@ ONE_ARRAY(one_array, uint64_t, uint64_t, uint64_t, size, pack, unpack)
 ONE_ARRAY(one_array_of_32_bits, uint32_t, uint32_t, uint64_t, size32, pack32, unpack32)
 ONE_ARRAY(one_array_of_signs, int32_t, uint32_t, int64_t, sizei, packi, unpack32)
 
-static void arrays_of_every_mix_and_many_lengths(void) {
+CASE(arrays_of_every_mix_and_many_lengths) {
     static uint64_t values[MOST];
     const way *all;
     size_t n = ways(&all), k, count, i;
@@ -138,7 +138,7 @@ static void arrays_of_every_mix_and_many_lengths(void) {
             }
 }
 
-static void too_little_room_is_never_passed(void) {
+CASE(too_little_room_is_never_passed) {
     static uint64_t values[MOST];
     const way *all;
     size_t n = ways(&all), k, i, left;
@@ -158,7 +158,7 @@ static void too_little_room_is_never_passed(void) {
         }
 }
 
-static void counts_that_do_not_fit(void) {
+CASE(counts_that_do_not_fit) {
     const way *all;
     size_t n = ways(&all), k, i;
     uint64_t out[200];
@@ -182,7 +182,7 @@ static void counts_that_do_not_fit(void) {
 
 /* A wrong varint anywhere among right ones is found, and told where it begins; at the end, too, of
  * which the last one is a part. */
-static void wrong_varints_are_pointed_at(void) {
+CASE(wrong_varints_are_pointed_at) {
     static const struct {
         uint8_t bytes[12];
         size_t size;
@@ -219,7 +219,7 @@ static void wrong_varints_are_pointed_at(void) {
                 }
 }
 
-static void booleans(void) {
+CASE(booleans) {
     static const uint8_t odd[] = {0x00, 0x01, 0x02, 0x80, 0x00, 0x80, 0x01, 0xFF, 0x7F, 0x00};
     static const uint8_t plain[] = {0, 1, 1, 0, 1, 0, 0, 0, 1};
     static const uint8_t long_one[] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
@@ -240,7 +240,7 @@ static void booleans(void) {
     CHECK(rlw_varints_unpack_bool(plain, 0, out, 0) == plain);
 }
 
-static void plain_booleans_are_told_from_others(void) {
+CASE(plain_booleans_are_told_from_others) {
     size_t size, at;
     for (size = 0; size < 20; size++)
         for (at = 0; at < size; at++) {
@@ -259,13 +259,4 @@ static void plain_booleans_are_told_from_others(void) {
         free(bytes);
     }
     CHECK(rlw_bools_are_plain(NULL, 0));
-}
-
-void varint_suite(void) {
-    RUN(arrays_of_every_mix_and_many_lengths);
-    RUN(too_little_room_is_never_passed);
-    RUN(counts_that_do_not_fit);
-    RUN(wrong_varints_are_pointed_at);
-    RUN(booleans);
-    RUN(plain_booleans_are_told_from_others);
 }

@@ -1,7 +1,7 @@
 /* websocket.h where payloads are masked from a cache line's border on; the rest is fuzz_websocket.c's. */
 #include "harness.h"
 
-static void masks_at_every_place_in_a_cache_line(void) {
+CASE(masks_at_every_place_in_a_cache_line) {
     static const uint8_t key[4] = {0x12, 0x00, 0xff, 0x80};
     enum { MOST_BYTES = 420 };
     static uint8_t data[MOST_BYTES];
@@ -25,8 +25,4 @@ static void masks_at_every_place_in_a_cache_line(void) {
             }
     free(there);
     free(copy);
-}
-
-void websocket_suite(void) {
-    RUN(masks_at_every_place_in_a_cache_line);
 }

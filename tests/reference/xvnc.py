@@ -12,8 +12,8 @@ import struct
 import subprocess
 import tempfile
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,14 +106,6 @@ class Desktop:
         self._request(62, 0, struct.pack("<III", self._root, self._root, self._gc) + places)
         self._wait()
 
-    def fill(self, areas):
-        """Fill rectangles: left, top, width, height and colour, 0xRRGGBB."""
-        for x, y, width, height, colour in areas:
-            self._request(56, 0, struct.pack("<III", self._gc, 1 << 2, colour))
-            place = struct.pack("<hhHH", x, y, width, height)
-            self._request(70, 0, struct.pack("<II", self._root, self._gc) + place)
-        self._wait()
-
     def _wait(self):
         """Return when all before this has been done: an answer comes after it."""
         self._request(43, 0, b"")
@@ -136,7 +128,6 @@ class Viewer:
 
     Attributes:
         recorded: ServerInit, with the pixel format that was asked for, and all messages since.
-        encodings: how many rectangles of each encoding came.
     """
 
     def __init__(self, path, encodings):
@@ -155,7 +146,6 @@ class Viewer:
         width, height = struct.unpack(">HH", opening[:4])
         name = receive(self._socket, struct.unpack(">I", opening[20:])[0])
         self.recorded = bytearray(opening[:4] + RGBX.pack() + opening[20:] + name)
-        self.encodings = {}
         say(b"\0\0\0\0" + RGBX.pack())
         numbers = [*encodings, Encoding.LAST_RECT]
         say(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
@@ -183,7 +173,6 @@ class Viewer:
             done = self.decoder.paint(rectangle, 0, 1)
             if not done:  # a LastRect
                 break
-            self.encodings[done[0].encoding] = self.encodings.get(done[0].encoding, 0) + 1
             count -= 1
         return self.framebuffer.pixels
 
@@ -202,13 +191,8 @@ def viewer(desktop, encodings):
         yield one
 
 
-@dataclass
-class Recording:
-    """What a viewer recorded, taken apart.
-
-    Attributes:
-        updates: of each update its rectangles.
-    """
+class Recording(NamedTuple):
+    """What a viewer recorded, taken apart: of each update its rectangles."""
 
     width: int
     height: int
