@@ -12,10 +12,8 @@ import contextlib
 import math
 import struct
 import tempfile
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from conversations import feed_stream
@@ -206,27 +204,21 @@ def feed_dm_env_rpc(data):
     if kind == 5:
         agree(lambda copy, b: dm_env_rpc.decode_step_response(OBSERVATIONS, b, copy=copy), body)
         return
-    encode: Callable[..., Any]
-    decode: Callable[..., Any]
-    if kind == 0:
-        decode, encode = dm_env_rpc.decode_request, dm_env_rpc.encode_request
-    elif kind == 1:
-        decode, encode = dm_env_rpc.decode_response, dm_env_rpc.encode_response
-    elif kind in (2, 6):  # 6 is there for the corpus
-        decode, encode = dm_env_rpc.decode_tensor, dm_env_rpc.encode_tensor
-    else:
-        d = dm_env_rpc
-        one = (
-            (d.decode_property_request, d.encode_property_request, d.PROPERTY_REQUEST_URL),
-            (d.decode_property_response, d.encode_property_response, d.PROPERTY_RESPONSE_URL),
-        )[check]
+    d = dm_env_rpc
+    if kind == 3:
+        url = (d.PROPERTY_REQUEST_URL, d.PROPERTY_RESPONSE_URL)[check]
+        inner = (d.decode_property_request, d.decode_property_response)[check]
+        outer = (d.encode_property_request, d.encode_property_response)[check]
 
         def decode(buffer, **options):
-            return one[0](dm_env_rpc.AnyMessage(one[2], bytes(buffer)), **options)
+            return inner(d.AnyMessage(url, bytes(buffer)), **options)
 
         def encode(message):
-            return one[1](message).value
+            return outer(message).value
 
+    else:  # 6 is there for the corpus
+        decode = (d.decode_request, d.decode_response, d.decode_tensor)[min(kind, 2)]
+        encode = (d.encode_request, d.encode_response, d.encode_tensor)[min(kind, 2)]
     good, message = agree(lambda copy, b: decode(b, copy=copy, limits=limits), body)
     if good and message is not None:
         same(decode(encode(message)), message)

@@ -1,7 +1,7 @@
 """dm_env_rpc's own protobuf messages from our values and back, with the reference's tensor code.
 
 What our codec writes must parse to what `to_pb` gives; what protobuf writes must decode to what
-`from_pb` gives, or be refused where `from_pb` raises `Refused`.
+`from_pb` gives.
 """
 
 import math
@@ -15,40 +15,20 @@ from google.rpc import status_pb2
 
 from rlwire.codecs import dm_env_rpc as ours
 
-_PROPERTIES = "dm_env_rpc.v1.extensions.properties"
-
-PAYLOADS = {
-    ours.DataType.FLOAT: "floats", ours.DataType.DOUBLE: "doubles", ours.DataType.INT8: "int8s",
-    ours.DataType.INT32: "int32s", ours.DataType.INT64: "int64s", ours.DataType.UINT8: "uint8s",
-    ours.DataType.UINT32: "uint32s", ours.DataType.UINT64: "uint64s",
-}  # fmt: skip
-
-_REQUESTS = {
-    "create_world": ours.CreateWorldRequest, "join_world": ours.JoinWorldRequest,
-    "step": ours.StepRequest, "reset": ours.ResetRequest, "reset_world": ours.ResetWorldRequest,
-    "leave_world": ours.LeaveWorldRequest, "destroy_world": ours.DestroyWorldRequest,
-    "extension": ours.AnyMessage,
-}  # fmt: skip
-_RESPONSES = {
-    "create_world": ours.CreateWorldResponse, "join_world": ours.JoinWorldResponse,
-    "step": ours.StepResponse, "reset": ours.ResetResponse, "reset_world": ours.ResetWorldResponse,
-    "leave_world": ours.LeaveWorldResponse, "destroy_world": ours.DestroyWorldResponse,
-    "extension": ours.AnyMessage, "error": ours.Status,
-}  # fmt: skip
-_PROPERTY_REQUESTS = {
-    "read_property": ours.ReadPropertyRequest,
-    "write_property": ours.WritePropertyRequest,
-    "list_property": ours.ListPropertyRequest,
-}
-_PROPERTY_RESPONSES = {
-    "read_property": ours.ReadPropertyResponse,
-    "write_property": ours.WritePropertyResponse,
-    "list_property": ours.ListPropertyResponse,
-}
+_WRAPPERS = (
+    *(dm_env_rpc_pb2.EnvironmentRequest, dm_env_rpc_pb2.EnvironmentResponse),
+    *(properties_pb2.PropertyRequest, properties_pb2.PropertyResponse),
+)
 
 
-class Refused(Exception):
-    """The reference cannot unpack this."""
+def _members(wrapper):
+    """Return our class of each payload, by the payload's name in a wrapper's class."""
+    suffix = wrapper.DESCRIPTOR.name.removeprefix("Environment").removeprefix("Property")
+    return {
+        name: {"extension": ours.AnyMessage, "error": ours.Status}.get(name)
+        or getattr(ours, name.title().replace("_", "") + suffix)
+        for name in wrapper.DESCRIPTOR.fields_by_name
+    }
 
 
 def any_to_pb(value):
@@ -64,15 +44,12 @@ def tensor_to_pb(value):
         packed.protos.array.extend([any_to_pb(item) for item in value.items])
         return packed
     packed = tensor_utils.pack_tensor(value)
-    getattr(packed, _payload_name(value)).SetInParent()
+    getattr(packed, _payload(value)).SetInParent()
     return packed
 
 
-def _payload_name(value):
-    dtype = np.asarray(value).dtype
-    if dtype.kind == "U":
-        return "strings"
-    return "bools" if dtype.kind == "b" else PAYLOADS[ours.data_type(dtype)]
+def _payload(value):
+    return f"{ours.data_type(np.asarray(value).dtype).name.lower()}s"
 
 
 def spec_to_pb(spec):
@@ -81,7 +58,7 @@ def spec_to_pb(spec):
         bound = getattr(spec, which)
         if bound is not None:
             array = np.asarray(bound)
-            name = PAYLOADS[ours.data_type(array.dtype)]
+            name = _payload(array)
             payload = getattr(getattr(packed, which), name)
             payload.SetInParent()
             if name in ("int8s", "uint8s"):
@@ -93,14 +70,10 @@ def spec_to_pb(spec):
 
 def to_pb(message):
     """The EnvironmentRequest, EnvironmentResponse or property message around a payload."""
-    for wrapper, members in (
-        (dm_env_rpc_pb2.EnvironmentRequest(), _REQUESTS),
-        (dm_env_rpc_pb2.EnvironmentResponse(), _RESPONSES),
-        (properties_pb2.PropertyRequest(), _PROPERTY_REQUESTS),
-        (properties_pb2.PropertyResponse(), _PROPERTY_RESPONSES),
-    ):
-        for name, kind in members.items():
-            if type(message) is kind:
+    for kind in _WRAPPERS:
+        for name, member in _members(kind).items():
+            if type(message) is member:
+                wrapper = kind()
                 payload = getattr(wrapper, name)
                 payload.SetInParent()
                 _fill(payload, message)
@@ -145,21 +118,17 @@ def any_from_pb(message):
 
 def tensor_from_pb(tensor):
     shape = tuple(tensor.shape)
-    try:
-        with warnings.catch_warnings():
-            # NumPy warns of a shape that the reference sets and ours never has.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            if tensor.WhichOneof("payload") != "protos":
-                return tensor_utils.unpack_tensor(tensor)
-            items = tuple(any_from_pb(item) for item in tensor.protos.array)
-            if not shape:
-                (item,) = items
-                return item
-            indices = np.arange(len(items))
-            meant = tensor_utils.reshape_array(indices, shape).shape
-            return ours.ProtoArray(items, meant)
-    except (TypeError, ValueError) as problem:
-        raise Refused(str(problem)) from problem
+    with warnings.catch_warnings():
+        # NumPy warns of a shape that the reference sets and ours never has.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if tensor.WhichOneof("payload") != "protos":
+            return tensor_utils.unpack_tensor(tensor)
+        items = tuple(any_from_pb(item) for item in tensor.protos.array)
+        if not shape:
+            (item,) = items
+            return item
+        meant = tensor_utils.reshape_array(np.arange(len(items)), shape).shape
+        return ours.ProtoArray(items, meant)
 
 
 def bound_from_pb(value, shape):
@@ -193,16 +162,10 @@ def _member(kind, number):
 
 def from_pb(wrapper):
     """Our payload of a wrapper, or None."""
-    members = {
-        "EnvironmentRequest": _REQUESTS,
-        "EnvironmentResponse": _RESPONSES,
-        "PropertyRequest": _PROPERTY_REQUESTS,
-        "PropertyResponse": _PROPERTY_RESPONSES,
-    }[wrapper.DESCRIPTOR.name]
     name = wrapper.WhichOneof("payload")
     if name is None:
         return None
-    return _value(members[name], getattr(wrapper, name))
+    return _value(_members(wrapper)[name], getattr(wrapper, name))
 
 
 def _value(kind, message):
