@@ -30,9 +30,9 @@ typedef struct fuzz_driver {
     const char *name;
     void (*mark_sample)(sample *s);           /* fills in marks of a good message */
     void (*feed_prefix)(const sample *s, const uint8_t *bytes, size_t size);
-    void (*begin)(const sample *from);        /* puts a good message into `input` */
-    void (*mutate)(const sample *from);       /* edits it once */
-    rlw_status (*feed)(const sample *from, const uint8_t *bytes, size_t size);
+    void (*begin)(void);                      /* puts the origin into `input` */
+    void (*mutate)(void);                     /* edits it once */
+    rlw_status (*feed)(const uint8_t *bytes, size_t size);
     const rlw_status *reaches;                /* statuses that mutations must lead to */
     size_t reaches_count;
     const char *reaches_names;                /* theirs, with commas between */
@@ -85,10 +85,11 @@ static inline void check_cursor(const rlw_cursor *c, const uint8_t *start, size_
 
 static uint8_t input[ROOM];
 static size_t input_size;
+static const sample *origin; /* the good message that it was */
 
-static void begin_with(const sample *from) {
-    input_size = from->size;
-    memcpy(input, from->data, from->size);
+static inline void begin_with_origin(void) {
+    input_size = origin->size;
+    memcpy(input, origin->data, origin->size);
 }
 
 static void replace(size_t at, size_t cut, const uint8_t *data, size_t size) {
@@ -100,10 +101,10 @@ static void replace(size_t at, size_t cut, const uint8_t *data, size_t size) {
     input_size = input_size - cut + size;
 }
 
-/* A place that matters to the message that was begun with, `shift` bytes on. */
-static inline size_t some_mark(const sample *from, size_t shift) {
-    size_t mark = below(from->mark_count);
-    return from->mark_count ? from->marks[mark] + shift : mark;
+/* A place that matters to the origin, `shift` bytes on. */
+static inline size_t some_mark(size_t shift) {
+    size_t mark = below(origin->mark_count);
+    return origin->mark_count ? origin->marks[mark] + shift : mark;
 }
 
 /* Any format: a bit, a byte, a cut, a splice, a repetition. */
@@ -139,15 +140,16 @@ static void mutate_bytes(const uint8_t *odd_bytes, size_t odd_count) {
 }
 
 /* A good message, mostly after a few mutations, in memory of its size. */
-static rlw_status feed_mutated(const fuzz_driver *driver, const sample *from) {
+static rlw_status feed_mutated(const fuzz_driver *driver) {
     size_t edits = below(16) ? 1 + below(4) : 0;
     uint8_t *bytes;
     rlw_status status;
-    driver->begin(from);
-    while (edits--) driver->mutate(from);
+    origin = &samples[below(sample_count)];
+    driver->begin();
+    while (edits--) driver->mutate();
     current = bytes = exact(input, input_size);
     current_size = input_size;
-    status = driver->feed(from, bytes, input_size);
+    status = driver->feed(bytes, input_size);
     release(bytes);
     return status;
 }
@@ -219,7 +221,7 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
     feed_prefixes(driver);
     whole_count = *driver->other_count = 0;
     for (current_number = 0; current_number < total; current_number++)
-        counts[feed_mutated(driver, &samples[below(sample_count)])]++;
+        counts[feed_mutated(driver)]++;
     seconds = (double)(clock() - began) / (double)CLOCKS_PER_SEC;
     printf("%s: %llu messages from %zu, seed %llu, %.1f s, %.0f/s:", driver_name,
            (unsigned long long)total, sample_count, (unsigned long long)seed, seconds,
@@ -251,7 +253,7 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
 }
 
 #ifndef FUZZ_BEGIN
-#define FUZZ_BEGIN begin_with
+#define FUZZ_BEGIN begin_with_origin
 #endif
 
 /* A driver's main(): its name, a further outcome that must occur and how often it did, and the

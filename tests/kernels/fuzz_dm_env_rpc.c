@@ -222,11 +222,11 @@ static void put_shape(void) { /* another one, after the one that is there */
     replace(input_size, 0, bytes, (size_t)(to - bytes));
 }
 
-static void mutate(const sample *from) {
+static void mutate(void) {
     static const uint8_t odd_bytes[] = {0,    1,    2,    3,    5,    0x08, 0x0A, 0x0B, 0x0C, 0x0D,
                                         0x12, 0x22, 0x4A, 0x52, 0x5A, 0x78, 0x7A, 0x7F, 0x80, 0x81,
                                         0xC0, 0xED, 0xF4, 0xFF};
-    size_t mark = some_mark(from, 0), at = below(2) ? mark : below(input_size + 1);
+    size_t mark = some_mark(0), at = below(2) ? mark : below(input_size + 1);
     uint8_t byte;
     switch (below(12)) {
     case 0:
@@ -244,9 +244,8 @@ static void mutate(const sample *from) {
     }
 }
 
-static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+static rlw_status feed(const uint8_t *bytes, size_t size) {
     size_t begin = below(size + 1);
-    (void)from;
     feed_varints(bytes + begin, size - begin);
     return feed_tensor(bytes, size, below(4) ? 32 : (uint32_t)below(4));
 }

@@ -87,10 +87,10 @@ static rlw_status feed_stream(const uint8_t *bytes, size_t size, uint32_t most, 
 
 /* ---- mutations that know frames ---- */
 
-static void mutate(const sample *from) {
+static void mutate(void) {
     static const uint8_t odd_bytes[] = {0,    1,    2,    3,    4,    5,    6,    7,    8,   9,
                                         0x20, 0x28, 0x2C, 0x3F, 0x40, 0x7F, 0x80, 0xC0, 0xFF};
-    size_t at = some_mark(from, 0), byte;
+    size_t at = some_mark(0), byte;
     if (at + RLW_H2_HEAD > input_size) {
         mutate_bytes(odd_bytes, sizeof odd_bytes);
         return;
@@ -109,10 +109,9 @@ static void mutate(const sample *from) {
     }
 }
 
-static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+static rlw_status feed(const uint8_t *bytes, size_t size) {
     uint32_t most = below(4) ? RLW_H2_FRAME_MOST : RLW_H2_FRAME_LEAST;
     uint32_t other = below(4) ? RLW_H2_FRAME_LEAST : (uint32_t)below(60);
-    (void)from;
     return feed_stream(bytes, size, most, other, below(4) ? 1000000 : below(200));
 }
 

@@ -241,18 +241,18 @@ static void edit_value(size_t at) {
     if (at < input_size) replace(at, 1 + below(2), heads[i], sizes[i]);
 }
 
-static void mutate(const sample *from) {
+static void mutate(void) {
     static const uint8_t odd_bytes[] = {0,    1,    0x7F, 0x80, 0x81, 0x85, 0x8F, 0x90, 0x9F, 0xA0,
                                         0xBF, 0xC0, 0xC1, 0xC2, 0xC3, 0xC4, 0xCA, 0xCF, 0xD4, 0xD8,
                                         0xD9, 0xDC, 0xDF, 0xE0, 0xFF, '|',  'O',  '<',  '>',  'V'};
-    size_t at = some_mark(from, 0);
+    size_t at = some_mark(0);
     switch (below(8)) {
     case 0: edit_value(at); break;
     case 1: /* a count, a size, a small number */
         if (at < input_size) input[at] = (uint8_t)(input[at] + below(3) - 1);
         break;
     case 2: /* a byte of a text or a number */
-        at = some_mark(from, 1 + below(4));
+        at = some_mark(1 + below(4));
         if (at < input_size) input[at] = odd_bytes[below(sizeof odd_bytes)];
         break;
     case 3: /* one level more */
@@ -271,9 +271,8 @@ static rlw_msgpack_limits wide_limits(void) {
     return limits;
 }
 
-static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+static rlw_status feed(const uint8_t *bytes, size_t size) {
     rlw_msgpack_limits limits = wide_limits();
-    (void)from;
     switch (below(16)) {
     case 0: limits.depth = below(4); break;
     case 1: limits.items = below(30); break;

@@ -82,17 +82,15 @@ static rlw_status feed_side(const uint8_t *bytes, size_t size, const rlw_perlert
 
 static const rlw_perlert_limits WIDE = {ROOM, ROOM};
 
-static void mutate(const sample *from) {
+static void mutate(void) {
     static const uint8_t odd_bytes[] = {':', ';', ',', '=', ':', ';', ',', '=', '0', '9', '-', '.',
                                         ' ', 'e', 'o', 'r', 0x00, 0x7F, 0x80, 0xC3, 0xED, 0xFF};
-    (void)from;
     mutate_bytes(odd_bytes, sizeof odd_bytes);
 }
 
-static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+static rlw_status feed(const uint8_t *bytes, size_t size) {
     rlw_perlert_limits limits = WIDE;
     int from_server = below(2) != 0;
-    (void)from;
     if (!below(8)) limits.datagram = below(100);
     feed_side(bytes, size, &WIDE, !from_server);
     return feed_side(bytes, size, &limits, from_server);

@@ -85,11 +85,11 @@ static void mend_length(void) {
         input[i] = (uint8_t)('0' + length % 10);
 }
 
-static void mutate(const sample *from) {
+static void mutate(void) {
     static const uint8_t odd_bytes[] = {0x00, 0x7F, 0x80, 0x81, 0x8F, 0x90, 0x91, 0x9F, 0xA0, 0xBF,
                                         0xC0, 0xC1, 0xC3, 0xC4, 0xC6, 0xCB, 0xCF, 0xD9, 0xDD, 0xDF,
                                         '0',  '9',  '/',  ':',  'O',  '<',  '>',  0xFF};
-    size_t at = some_mark(from, 0);
+    size_t at = some_mark(0);
     switch (below(9)) {
     case 0: /* a digit of the length */
         at = below(RLW_RLLINK_HEAD);
@@ -104,7 +104,7 @@ static void mutate(const sample *from) {
         if (at < input_size) input[at] = (uint8_t)(input[at] + below(3) - 1);
         break;
     case 4: /* a byte of a text or a number */
-        at = some_mark(from, 1 + below(4));
+        at = some_mark(1 + below(4));
         if (at < input_size) input[at] = odd_bytes[below(sizeof odd_bytes)];
         break;
     case 5: /* levels more */
@@ -120,10 +120,9 @@ static void mutate(const sample *from) {
     if (below(8)) mend_length();
 }
 
-static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+static rlw_status feed(const uint8_t *bytes, size_t size) {
     static const rlw_msgpack_limits usual = RLW_RLLINK_DEFAULT_LIMITS;
     rlw_msgpack_limits limits = usual;
-    (void)from;
     switch (below(16)) {
     case 0: limits.depth = below(6); break;
     case 1: limits.items = below(60); break;

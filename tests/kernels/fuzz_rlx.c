@@ -56,11 +56,11 @@ static void edit_prefix(void) { /* of a frame */
     replace(at, cut, (const uint8_t *)text, strlen(text));
 }
 
-static void mutate(const sample *from) {
+static void mutate(void) {
     static const uint8_t odd_bytes[] = {0,   1,   2,    3,    4,    5,    6,   7,  8,  9,
                                         10,  11,  12,   0x7F, 0x80, 0xC0, 0xED, 0xF4, 0xFF, ',',
                                         ':', '<', '>', '|',  'O',  'V',  'U'};
-    size_t at = below(input_size + 1), mark = some_mark(from, shift);
+    size_t at = below(input_size + 1), mark = some_mark(shift);
     uint8_t byte;
     switch (below(framed ? 13 : 12)) {
     case 0:
@@ -70,7 +70,7 @@ static void mutate(const sample *from) {
         byte = (uint8_t)below(13);
         replace(mark, 1, &byte, 1);
         break;
-    case 4: nest(from->mark_count && below(4) ? mark : at); break;
+    case 4: nest(origin->mark_count && below(4) ? mark : at); break;
     case 12: edit_prefix(); break;
     default: mutate_bytes(odd_bytes, sizeof odd_bytes); break;
     }
@@ -317,8 +317,8 @@ static void choose_limits(rlw_rlx_limits *limits) {
     if (!below(8)) limits->depth = DEEPEST;
 }
 
-static void begin(const sample *from) {
-    begin_with(from);
+static void begin(void) {
+    begin_with_origin();
     framed = below(4) == 0;
     shift = 0;
     if (framed) {
@@ -330,9 +330,8 @@ static void begin(const sample *from) {
     }
 }
 
-static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+static rlw_status feed(const uint8_t *bytes, size_t size) {
     rlw_rlx_limits limits;
-    (void)from;
     if (below(16) == 0) feed_dtype();
     current = bytes;
     current_size = size;

@@ -114,10 +114,10 @@ static void edit_length(size_t at) {
     }
 }
 
-static void mutate(const sample *from) {
+static void mutate(void) {
     static const uint8_t odd_bytes[] = {0,    1,    2,    0x7D, 0x7E, 0x7F, 0x80, 0x81, 0x82, 0x88,
                                         0x89, 0x8A, 0xC0, 0xC1, 0xED, 0xF4, 0xFD, 0xFE, 0xFF, 0x03};
-    size_t at = some_mark(from, 0);
+    size_t at = some_mark(0);
     switch (below(8)) {
     case 0:
     case 1: edit_length(at); break;
@@ -133,8 +133,8 @@ static void mutate(const sample *from) {
 
 static int is_masked(const sample *s) { return s->size > 1 && s->data[1] >> 7; }
 
-static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
-    int masked = below(16) ? is_masked(from) : !is_masked(from);
+static rlw_status feed(const uint8_t *bytes, size_t size) {
+    int masked = below(16) ? is_masked(origin) : !is_masked(origin);
     return feed_stream(bytes, size, masked, below(4) ? UINT64_C(1) << 40 : below(400));
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs import dm_env_rpc as d
@@ -256,10 +256,6 @@ def wires(draw, members):
     return b"".join(draw(mixed(out)))
 
 
-MANY = settings()
-
-
-@MANY
 @given(wire=wires(REQUESTS), other=wires(RESPONSES))
 def test_merged_messages_are_decoded_as_by_protobuf(protobuf, wire, other):
     requests, responses = dm_env_rpc_pb2.EnvironmentRequest, dm_env_rpc_pb2.EnvironmentResponse
@@ -272,7 +268,6 @@ def test_merged_messages_are_decoded_as_by_protobuf(protobuf, wire, other):
         assert protobuf.same(decode(bytearray(data), copy=False), expected)
 
 
-@MANY
 @given(wire=wires(PROPERTY_REQUESTS), other=wires(PROPERTY_RESPONSES))
 def test_merged_properties_are_decoded_as_by_protobuf(protobuf, wire, other):
     expected = protobuf.from_pb(properties_pb2.PropertyRequest.FromString(wire))
@@ -296,7 +291,18 @@ def steps_manager(actions):
     return d.SpecManager(specs)
 
 
-@MANY
+def by_name(decode, manager, wire, values):
+    """What is decoded, and these values by name; None if a value that is replaced does not fit."""
+    try:
+        decoded = decode(manager, wire)
+    except DecodeError as problem:
+        if "its spec " not in problem.reason:
+            raise
+        return None
+    assert decoded is not None
+    return decoded, {f"name {uid}": value for uid, value in values.items()}
+
+
 @given(wire=wires({3: REQUESTS[3], 6: REQUESTS[6]}))
 def test_merged_steps_are_decoded_by_name_as_by_protobuf(protobuf, wire):
     """The way of their own reads the same."""
@@ -308,18 +314,10 @@ def test_merged_steps_are_decoded_by_name_as_by_protobuf(protobuf, wire):
     manager = steps_manager(expected.actions)
     ignored = d.decode_step_request(manager, wire, ignore_actions=True)
     assert ignored == ({}, expected.requested_observations)
-    try:
-        decoded = d.decode_step_request(manager, wire)
-    except DecodeError as problem:
-        if "its spec " not in problem.reason:
-            raise
-        return
-    assert decoded is not None
-    named = {f"name {uid}": value for uid, value in expected.actions.items()}
-    assert protobuf.same(decoded, (named, expected.requested_observations))
+    if found := by_name(d.decode_step_request, manager, wire, expected.actions):
+        assert protobuf.same(found[0], (found[1], expected.requested_observations))
 
 
-@MANY
 @given(wire=wires({3: RESPONSES[3], 16: RESPONSES[16]}))
 def test_merged_results_are_decoded_by_name_as_by_protobuf(protobuf, wire):
     expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentResponse.FromString(wire))
@@ -327,15 +325,8 @@ def test_merged_results_are_decoded_by_name_as_by_protobuf(protobuf, wire):
         assert d.decode_step_response(d.SpecManager({}), wire) is None
         return
     manager = steps_manager(expected.observations)
-    try:
-        decoded = d.decode_step_response(manager, wire)
-    except DecodeError as problem:
-        if "its spec " not in problem.reason:
-            raise
-        return
-    assert decoded is not None
-    named = {f"name {uid}": value for uid, value in expected.observations.items()}
-    assert protobuf.same(decoded, (expected.state, named))
+    if found := by_name(d.decode_step_response, manager, wire, expected.observations):
+        assert protobuf.same(found[0], (expected.state, found[1]))
 
 
 def of_wire(number, wire):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, spec_manager
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs import dm_env_rpc as d
@@ -45,14 +45,12 @@ MOVES = st.fixed_dictionaries(
         ),
     },
 )
-MANY = settings()
 
 
 def theirs(protobuf, specs):
     return spec_manager.SpecManager({uid: protobuf.spec_to_pb(spec) for uid, spec in specs.items()})
 
 
-@MANY
 @given(actions=MOVES, names=st.lists(st.sampled_from(sorted(VALUES)), unique=True))
 def test_step_requests_round_trip_through_protobuf(protobuf, actions, names):
     uids = [OBSERVER.name_to_uid(name) for name in names]
@@ -72,7 +70,6 @@ def test_step_requests_round_trip_through_protobuf(protobuf, actions, names):
     assert d.decode_step_request(ACTOR, written, ignore_actions=True) == ({}, uids)
 
 
-@MANY
 @given(state=st.sampled_from([*d.EnvironmentStateType, 4, -1]), observations=SOME)
 def test_step_responses_round_trip_through_protobuf(protobuf, state, observations):
     packed = theirs(protobuf, OBSERVATIONS).pack(observations)
@@ -314,7 +311,6 @@ def test_data_offset_is_where_the_large_tensor_begins(dtype):
         assert found == (expected if expected <= end < expected + view.nbytes else 0)
 
 
-@MANY
 @given(data=st.binary(max_size=200))
 def test_data_offset_is_within_any_bytes(data):
     assert 0 <= d.data_offset(data, 0, len(data)) <= len(data)
