@@ -12,13 +12,7 @@ from typing import Any, Final, cast
 from rlwire._options import with_options
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings, Status, Step, StepResult
-from rlwire.dm_env_rpc.channel import (
-    METHOD,
-    authorization,
-    http2_context,
-    most_sent,
-    warn_of_plain_token,
-)
+from rlwire.dm_env_rpc import channel
 from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions
 from rlwire.dm_env_rpc.shared_connections import SharedConnections
 from rlwire.dm_env_rpc.status import StatusError
@@ -57,27 +51,26 @@ class _DmEnvRpcClient(waits.ClientBase):
             "limits": self.limits, "copy": options.copy, "check_bounds": options.check_bounds,
         }  # fmt: skip
         self._max_pending = options.max_pending
-        self._sent: deque[codec.Request | Step | EncodedStep] = (
-            deque()
-        )  # whose replies `receive` returns
+        # Whose replies `receive` returns.
+        self._sent: deque[codec.Request | Step | EncodedStep] = deque()
         metadata = tuple(options.metadata)
         if options.auth is not None:
-            metadata += (authorization(options.auth),)
+            metadata += (channel.authorization(options.auth),)
             if tls is None:
-                warn_of_plain_token(self.address)
+                channel.warn_of_plain_token(self.address)
         self._call_options: dict[str, Any] = {
             "authority": "localhost" if self.address.path else str(self.address),
             "secure": tls is not None,
             "metadata": metadata,
             "limits": self.limits,
-            "max_sent": most_sent(self.limits, options.max_sent),
+            "max_sent": channel.most_sent(self.limits, options.max_sent),
             **KEEP_ALIVE,
         }
         self._connect_options: dict[str, Any] = {
             "timeout": options.timeout, "record": options.recording("dm-env-rpc")
         }  # fmt: skip
         if tls is not None:
-            self._connect_options["tls"] = http2_context(tls)
+            self._connect_options["tls"] = channel.http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
         self._shared: SharedConnections | None = None
         self._shared_by = (
@@ -277,7 +270,7 @@ class _DmEnvRpcClient(waits.ClientBase):
                 self._shared_by, self.address, session, self._call_options, options
             )
         if connection is None:
-            call = grpc.GrpcClientSession(session, METHOD, **self._call_options)
+            call = grpc.GrpcClientSession(session, channel.METHOD, **self._call_options)
             connection = yield self._dial(self.address, call, **options)
         self._connection = self._count(connection)
         self._session = session
@@ -389,10 +382,8 @@ class Client(Blocking, _DmEnvRpcClient):
             connection = self._connected(most=self._max_pending - 1)
         try:
             connection.send(request)
-        except BaseException:
+        finally:
             self._count_sent(request)
-            raise
-        self._sent.append(request)
 
     def encode(self, step: Step) -> Step | EncodedStep:
         """Encode a step for a later `send`, which raises the errors of a lost connection."""

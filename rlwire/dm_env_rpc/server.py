@@ -12,14 +12,7 @@ from rlwire._options import with_options
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Request, Settings, Status, Step
 from rlwire.codecs.grpc import Code
-from rlwire.dm_env_rpc.channel import (
-    METHOD,
-    authorization,
-    authorized,
-    http2_context,
-    most_sent,
-    warn_of_plain_token,
-)
+from rlwire.dm_env_rpc import channel
 from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
@@ -89,7 +82,7 @@ class Server(StreamServer):
         # A call over the limit needs an open connection to receive its status.
         connections = replace(
             options,
-            tls=http2_context(options.tls),
+            tls=channel.http2_context(options.tls),
             max_connections=2 * options.max_connections,
             max_connections_per_address=2 * options.max_connections_per_address,
         )
@@ -97,7 +90,7 @@ class Server(StreamServer):
         if options.auth is not None:
             self._guarded = True
             if options.tls is None:
-                warn_of_plain_token(self._where)
+                channel.warn_of_plain_token(self._where)
 
     @property
     def worlds(self) -> WorldRegistry:
@@ -130,9 +123,10 @@ class DmEnvRpcService(Service[AnyConnection]):
     def __init__(self, worlds: WorldRegistry, options: DmEnvRpcServerOptions) -> None:
         self.worlds = worlds
         self._admission = Admission(options.max_connections, options.max_connections_per_address)
-        self._authorization = None if options.auth is None else authorization(options.auth)
+        token = options.auth
+        self._authorization = None if token is None else channel.authorization(token)
         limits = options.limits or DEFAULT
-        self._max_sent = most_sent(limits, options.max_sent)
+        self._max_sent = channel.most_sent(limits, options.max_sent)
         self._multiplexes = options.workers == "asyncio"
         self._calls = {"limits": limits, "max_sent": self._max_sent, **KEEP_ALIVE}
         self._sessions: dict[str, Any] = {"limits": limits, "check_bounds": options.check_bounds}
@@ -150,10 +144,11 @@ class DmEnvRpcService(Service[AnyConnection]):
         self, peer: str, call: ServedCall
     ) -> tuple[DmEnvRpcServerSession, DmEnvRpcHandler] | CallStatus:
         log = self.worlds.log
-        if call.method != METHOD:
-            return CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}")
-        if self._authorization is not None and not authorized(self._authorization, call.metadata):
-            sent = any(key == self._authorization[0] for key, _ in call.metadata)
+        if call.method != channel.METHOD:
+            return CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {channel.METHOD}")
+        token = self._authorization
+        if token is not None and not channel.authorized(token, call.metadata):
+            sent = any(key == token[0] for key, _ in call.metadata)
             why = "the token is wrong" if sent else "a token is needed, and none was sent"
             log.warning("%s: rejected, %s", peer, why)
             return CallStatus("UNAUTHENTICATED", why)

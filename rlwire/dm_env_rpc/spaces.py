@@ -113,12 +113,17 @@ class Structure:
             raise EncodeError(f"two tensors of the {what} have the name {twice!r}")
         codec.unflatten(dict.fromkeys(self.names))  # rejects "a" beside "a.b"
 
-    def flatten(self, value: Any) -> dict[str, Any]:
+    def flatten(self, value: Any, tensors: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return a value's tensors by name, added to `tensors`."""
+        tensors = {} if tensors is None else tensors
         single = self._single
         if single is not None:
-            return {single.spec.name: single.to_wire(value)}
+            tensors[single.spec.name] = single.to_wire(value)
+            return tensors
         parts = iter(self._tree.parts(value))
-        return {name: to_wire(next(parts)) for name, to_wire in self._to_wire}
+        for name, to_wire in self._to_wire:
+            tensors[name] = to_wire(next(parts))
+        return tensors
 
     def build(self, tensors: Mapping[str, Any]) -> Any:
         """Return the value of these tensors; all names are required."""

@@ -67,16 +67,6 @@ class StepConverter:
                     )
             specs += signal.specs
             self._first_signals |= signal.fill(value)
-        # A plan of the common step: discounts by whether the episode is terminated.
-        self._plain = not self._is_dm_env and driven.reward_space is None
-        self._discounts: list[dict[str, Any]] = (
-            [
-                {} if self._discount is None else self._discount.flatten(value)
-                for value in (1.0, 0.0)
-            ]
-            if self._plain
-            else []
-        )
         self._defaults = _defaults(self._actions, options.default_actions)
         self._info_codec: InfoCodec | None = None
         self._extra_uids = (len(specs) + 1,)
@@ -118,13 +108,6 @@ class StepConverter:
     ) -> StepResult:
         """Return the result of a step."""
         state = TERMINATED if terminated else INTERRUPTED if truncated else RUNNING
-        if self._plain and not info and reward is not None and not (terminated and truncated):
-            observations = self._observations.flatten(observation)
-            if self._reward is not None:
-                leaf = self._reward.leaves[0]
-                observations[leaf.spec.name] = leaf.to_wire(reward)
-            observations.update(self._discounts[1 if terminated else 0])
-            return StepResult(state, observations)
         if self._is_dm_env:
             return self._result(state, observation, reward, info.get("discount"))
         info = info if self._infos else {}
@@ -148,9 +131,9 @@ class StepConverter:
         if reward is None or discount is None:
             observations.update(self._first_signals)
         if reward is not None and self._reward is not None:
-            observations.update(self._reward.flatten(reward))
+            self._reward.flatten(reward, observations)
         if discount is not None and self._discount is not None:
-            observations.update(self._discount.flatten(discount))
+            self._discount.flatten(discount, observations)
         if not info:
             return StepResult(state, observations)
         if self._info_codec is None:

@@ -231,13 +231,9 @@ class _ServedEnvironment:
     def join(self, session: PerlertServerSession) -> list[Instance]:
         """Add the instances to a session."""
         options, slots = self.options, self.first.agents
+        shared = {"players": options.players, "decimals": options.decimals}
         headers = [header.rpartition(":") for header in self.headers]
-        return [
-            session.add_instance(
-                name, int(number), slots, players=options.players, decimals=options.decimals
-            )
-            for name, _, number in headers
-        ]
+        return [session.add_instance(name, int(n), slots, **shared) for name, _, n in headers]
 
 
 class _PerlertLoop:
