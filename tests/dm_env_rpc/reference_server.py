@@ -216,14 +216,6 @@ class Connection:
             return self.shared.worlds[name]
 
 
-_FIELDS = {
-    "CreateWorldResponse": "create_world", "JoinWorldResponse": "join_world",
-    "StepResponse": "step", "ResetResponse": "reset", "ResetWorldResponse": "reset_world",
-    "LeaveWorldResponse": "leave_world", "DestroyWorldResponse": "destroy_world",
-    "Any": "extension",
-}  # fmt: skip
-
-
 class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
     def __init__(self):
         self._shared = Shared()
@@ -237,7 +229,7 @@ class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
             except Refused as refused:
                 response.error.CopyFrom(refused.status)
             else:
-                field = getattr(response, _FIELDS[type(answer).__name__])
+                field = getattr(response, request.WhichOneof("payload"))
                 field.SetInParent()
                 field.CopyFrom(answer)
             yield response

@@ -43,13 +43,6 @@ def test_batches_have_exactly_so_many_steps():
             assert piece.observations.dtype == np.float32
 
 
-def test_collected_episodes_stay_unchanged():
-    collector = EpisodeCollector(3)
-    [[first], [second]] = play(collector, [6])
-    assert first.actions.tolist() == [0, 1, 2]
-    assert second.actions.tolist() == [3, 4, 5]
-
-
 def test_a_reset_truncates():
     collector = EpisodeCollector(10)
     collector.reset(np.zeros(2))

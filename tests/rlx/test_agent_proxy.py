@@ -109,9 +109,10 @@ class TestErrors:
             assert agent.update() == 2
 
     def test_a_value_that_cannot_be_sent(self, server):
-        with AgentProxy(server.address) as agent:
+        with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
             agent.init()
             self.expect(agent, EncodeError, "state", state=[object()])
+            self.expect(agent, LimitExceeded, "message=2000", state=np.zeros(1000))
             assert agent.update(state=[1])[1] == [1]
 
     def test_an_image(self, server):
@@ -120,12 +121,6 @@ class TestErrors:
         with AgentProxy(server.address, images="array") as agent:
             agent.init()
             assert np.allclose(agent.update(state=image)[1], pixels / 255)
-
-    def test_a_message_over_a_limit(self, server):
-        with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
-            agent.init()
-            self.expect(agent, LimitExceeded, "message=2000", state=np.zeros(1000))
-            assert agent.update(state=[1])[1] == [1]
 
     @pytest.mark.parametrize(
         ("answer", "cause", "text"),
