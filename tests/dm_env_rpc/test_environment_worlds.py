@@ -40,7 +40,6 @@ class Walk(dm_env.Environment):
         self.task, self.map = task, map
         self.closed = False
         self.place = self.steps = 0
-        self.actions = []
         Walk.made.append(self)
 
     def observation_spec(self):
@@ -56,7 +55,6 @@ class Walk(dm_env.Environment):
     def step(self, action):
         if action == 2:
             raise RuntimeError("the legs are too short")
-        self.actions.append(action)
         self.place += int(action)
         self.steps += 1
         if self.place == self.length:
@@ -85,7 +83,6 @@ class Dice(gymnasium.Env):
     def __init__(self, most=4):
         self.most = most
         self.seeds = []
-        self.closed = False
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -98,9 +95,6 @@ class Dice(gymnasium.Env):
         self.throws += int(action["count"])
         seen = self._throw(6 if action["cheat"][0] else 2)
         return seen, int(seen["dice"].sum()), self.throws == 3, self.throws >= self.most, {}
-
-    def close(self):
-        self.closed = True
 
     def _throw(self, sides):
         dice = self.np_random.integers(0, sides, 2)

@@ -68,9 +68,6 @@ def test_too_many_calls_of_another_user(tmp_path, monkeypatch):
 
 
 class Turn(dm_env.Environment):
-    def __init__(self, most=3):
-        self.most = most
-
     def observation_spec(self):
         return specs.DiscreteArray(10)
 

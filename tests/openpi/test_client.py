@@ -49,18 +49,6 @@ VALUES = {
         "prompt": "fold the towel",
     },
 }
-PATCHED = [
-    "Packer",
-    "Unpacker",
-    "packb",
-    "unpackb",
-    "pack",
-    "unpack",
-    "dump",
-    "dumps",
-    "load",
-    "loads",
-]
 COMPLEX = np.arange(3) * 1j
 ADDRESSES = {b"__ndarray__": True, b"data": b"\x41" * 8, b"dtype": "|O", b"shape": (1,)}
 
@@ -203,8 +191,8 @@ def test_addresses_from_a_wire_are_refused(installed):
 
 def test_beside_msgpack_numpys_drop_in(same, monkeypatch):
     library = pytest.importorskip("msgpack_numpy")
-    for name in PATCHED:
-        monkeypatch.setattr(msgpack, name, getattr(msgpack, name))  # put back afterwards
+    for name, value in list(vars(msgpack).items()):
+        monkeypatch.setattr(msgpack, name, value)  # put back afterwards
     try:
         rlwire.install("msgpack_numpy")
         library.patch()

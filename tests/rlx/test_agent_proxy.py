@@ -21,7 +21,7 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, RLXMessageImage, Server
 from rlwire.transports.sockets import Backoff, Timeouts
-from tests import agents
+from tests.agents import CountingAgent
 from tests.raising import raised
 from tests.rlx.raw_client import ScriptedServer
 
@@ -29,14 +29,9 @@ READY, DONE = {"response": "ready"}, {"response": "done"}
 QUICK = Backoff(deadline=None, first=0.05, longest=0.1)
 
 
-class Agent(agents.Agent):
-    def update(self, reward, state, terminal):
-        return [reward, state, terminal, self.exploit]
-
-
 @pytest.fixture
 def server():
-    with Server(Agent, "127.0.0.1:0") as running:
+    with Server(CountingAgent, "127.0.0.1:0") as running:
         yield running
 
 
@@ -47,22 +42,22 @@ def messages_of(server):
 def test_a_conversation(server):
     with AgentProxy(f"127.0.0.1:{server.address.port}") as agent:
         assert agent.init() == "ready"
-        assert agent.update() == [None, None, False, False]
-        assert agent.update(reward=0.5, state=[1, 2], terminal=True) == [0.5, [1, 2], True, False]
+        assert agent.update() == [1, None, None, False]
+        assert agent.update(reward=0.5, state=[1, 2], terminal=True) == [2, 0.5, [1, 2], True]
         assert agent.reset() == "done"
         assert agent.init(exploit=True) == "ready"
-        assert agent.update()[3] is True
+        assert agent.update()[0] == 1
 
 
 def test_proxy_sends_the_documented_messages():
     replies = READY, {"response": "action", "data": 1}, DONE, DONE
     with ScriptedServer(*replies) as script, AgentProxy(script.address) as agent:
-        agent.init()
+        agent.init(exploit=True)
         agent.update(1.0, [0.5])
         agent.reset()
         agent.metrics.histogram("weights", [1.0], x=3)
     assert messages_of(script) == [
-        {"command": "init", "exploit": False},
+        {"command": "init", "exploit": True},
         {"command": "update", "reward": 1.0, "state": [0.5], "terminal": False},
         {"command": "reset"},
         {
@@ -113,14 +108,14 @@ class TestErrors:
             agent.init()
             self.expect(agent, EncodeError, "state", state=[object()])
             self.expect(agent, LimitExceeded, "message=2000", state=np.zeros(1000))
-            assert agent.update(state=[1])[1] == [1]
+            assert agent.update(state=[1])[2] == [1]
 
     def test_an_image(self, server):
         pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
         image = RLXMessageImage(Image.fromarray(pixels))
         with AgentProxy(server.address, images="array") as agent:
             agent.init()
-            assert np.allclose(agent.update(state=image)[1], pixels / 255)
+            assert np.allclose(agent.update(state=image)[2], pixels / 255)
 
     @pytest.mark.parametrize(
         ("answer", "cause", "text"),
@@ -162,9 +157,9 @@ class TestAsync:
     async def test_a_conversation(self, server):
         async with AsyncAgentProxy(server.address) as agent:
             assert await agent.init(exploit=True) == "ready"
-            assert await agent.update(0.5, [1], True) == [0.5, [1], True, True]
+            assert await agent.update(0.5, [1], True) == [1, 0.5, [1], True]
             state = np.arange(84 * 84 * 4, dtype=np.float32)
-            assert np.array_equal((await agent.update(state=state))[1], state)
+            assert np.array_equal((await agent.update(state=state))[2], state)
             assert await agent.reset() == "done"
 
     async def test_metrics(self):
