@@ -4,23 +4,20 @@ import asyncio
 import contextlib
 import gc
 import http.client
-import json
 import logging
 import pickle
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 import websockets.sync.client
+import websockets.sync.server
 from websockets.exceptions import ConnectionClosed as TheirsClosed
 
 import rlwire.aio
@@ -498,16 +495,26 @@ def test_openpis_client(server):
 
 
 def test_openpis_server():
-    pytest.importorskip("openpi_client")
-    program = Path(__file__).with_name("openpi_peer.py")
-    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE) as process:
-        try:
-            with Client(f"127.0.0.1:{json.loads(process.stdout.readline())}") as client:
-                assert client.metadata == {"server": "websockets"}
-                for number in range(3):
-                    sent = observation(number)
-                    check_seen(client.infer(sent), sent)
-                raised(PeerError, client.infer, {"prompt": "raise"})
-                assert "seen" in client.infer({})
-        finally:
-            process.kill()
+    msgpack_numpy = pytest.importorskip("openpi_client.msgpack_numpy")
+
+    def talk(peer):
+        packer = msgpack_numpy.Packer()
+        peer.send(packer.pack({"server": "websockets"}))
+        with contextlib.suppress(TheirsClosed):
+            while True:
+                seen = msgpack_numpy.unpackb(peer.recv())
+                if seen.get("prompt") == "raise":
+                    peer.send("Traceback (most recent call last): ...")
+                    peer.close(1011, "Internal server error.")
+                peer.send(packer.pack({"seen": seen, "server_timing": {"infer_ms": 1.0}}))
+
+    options = {"compression": None, "max_size": None}
+    with websockets.sync.server.serve(talk, "127.0.0.1", 0, **options) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with Client("127.0.0.1:{1}".format(*server.socket.getsockname())) as client:
+            assert client.metadata == {"server": "websockets"}
+            for number in range(3):
+                sent = observation(number)
+                check_seen(client.infer(sent), sent)
+            raised(PeerError, client.infer, {"prompt": "raise"})
+            assert "seen" in client.infer({})

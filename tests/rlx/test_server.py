@@ -158,16 +158,13 @@ class Agent(agents.Agent):
         self.parameter_server = parameter_server
 
     def update(self, reward, state, terminal):
-        if state == "die":
-            os._exit(7)
         return [os.getpid(), self.parameter_server]
 """
 
 
 class TestProcesses:
-    def test_workers(self, tmp_path, monkeypatch, connect, caplog):
+    def test_workers(self, tmp_path, monkeypatch, connect):
         pytest.importorskip("tensorboardX")
-        caplog.set_level(logging.INFO, logger="rlwire")
         (tmp_path / "agents_of_the_test.py").write_text(AGENTS)
         monkeypatch.syspath_prepend(str(tmp_path))
         logs = tmp_path / "logs"
@@ -178,18 +175,11 @@ class TestProcesses:
             parameter_server="agents_of_the_test:make",
             metrics=TensorBoardMetrics(logs),
         ) as server:
-            first = connect(server)
-            pid, made_in = first.update()
+            agent = connect(server)
+            pid, made_in = agent.update()
             assert pid == made_in != os.getpid()
-            first.metrics.scalar("loss", 0.5, 1)
-            with pytest.raises(AgentProxyException, match=r"closed|lost"):
-                first.update(state="die")
-            # The other worker, or the one that takes the dead one's place.
-            second = connect(server)
-            assert second.update()[0] != pid
-            assert second.reset() == "done"
-            second.metrics.scalar("loss", 0.25, 2)
-        assert "died with exit code 7" in caplog.text
+            assert agent.reset() == "done"
+            agent.metrics.scalar("loss", 0.5, 1)
         assert list(logs.iterdir())
 
 
