@@ -1,9 +1,8 @@
-"""RLX as RELAAX's README writes it, arrays without a dtype, from an encoder of its own."""
+"""RLX as RELAAX's README writes it: arrays without a dtype."""
 
 import asyncio
 import re
 import socket
-from struct import pack
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, Server
 from tests import agents
 from tests.raising import raised
+from tests.reference import rlx as oracle
 from tests.rlx.raw_client import ScriptedServer, read_frame
 
 README = {"dialect": "readme", "dtype": "float32"}
@@ -22,27 +22,13 @@ CARTPOLE = np.array([0.0273956, -0.00611216, 0.03585979, 0.0197368], np.float32)
 SHAPES = [(), (0,), (4,), (300, 300), (84, 84, 4), (2, 0, 3), (1,) * 32]
 
 
-def text(value):
-    return pack("<I", len(value.encode())) + value.encode()
-
-
-def typed(value):
-    if isinstance(value, np.ndarray):
-        data = value.tobytes()
-        shape = pack(f"<{1 + value.ndim}I", value.ndim, *value.shape)
-        return b"\7" + shape + pack("<I", len(data)) + data
-    if isinstance(value, list):
-        return b"\x08" + pack("<I", len(value)) + b"".join(map(typed, value))
-    kinds = {type(None): b"\1", str: b"\3", float: b"\4", bool: b"\5", int: b"\2"}
-    packed = {float: "<d", bool: "<B", int: "<i"}
-    data = text(value) if isinstance(value, str) else b""
-    return kinds[type(value)] + (
-        pack(packed[type(value)], value) if type(value) in packed else data
-    )
+# The type of an array, and the length and text of its dtype.
+TYPED_ARRAY = re.compile(rb"\x07[\x03-\x07]\0\0\0(float32|bool|[<>][a-zA-Z][0-9])")
 
 
 def readme(**message):
-    body = pack("<I", 1) + b"".join(text(key) + typed(value) for key, value in message.items())
+    """Return what the oracle writes, without the dtypes of arrays."""
+    body = TYPED_ARRAY.sub(b"\7", oracle.encode(message))
     return b"%d:%b," % (len(body), body)
 
 
