@@ -4,10 +4,8 @@ Written from the protocol's rules, on ``dm_env_rpc_pb2_grpc``, ``tensor_utils``,
 and protobuf; nothing of rlwire is in it.
 """
 
-import concurrent.futures
 import threading
 
-import grpc
 from dm_env import specs as dm_specs
 from dm_env_rpc.v1 import (
     dm_env_flatten_utils,
@@ -233,11 +231,3 @@ class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
                 field.SetInParent()
                 field.CopyFrom(answer)
             yield response
-
-
-def serve():
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=20))
-    dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(Servicer(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    return server, port

@@ -1,11 +1,10 @@
 """`rlwire.make` against servers of protobuf and grpcio, with any specs and any replies."""
 
-import concurrent.futures
+import functools
 import random
 import traceback
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as pb2
@@ -14,6 +13,7 @@ from gymnasium import spaces
 
 import rlwire
 from rlwire.errors import EncodeError, LimitExceeded, RemoteProtocolError, RlwireError
+from tests.dm_env_rpc.worlds import grpcio_server
 from tests.raising import raised
 
 Tensor = Any
@@ -62,12 +62,10 @@ class Foreign(dm_env_rpc_pb2_grpc.EnvironmentServicer):
 @pytest.fixture
 def foreign():
     servicer = Foreign()
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
-    dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(servicer, server)
-    servicer.url = f"dm-env-rpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield servicer
-    server.stop(0).wait()
+    add = functools.partial(dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server, servicer)
+    with grpcio_server(add) as address:
+        servicer.url = f"dm-env-rpc://{address}"
+        yield servicer
 
 
 LEAST, MOST = -(2**63), 2**63 - 1

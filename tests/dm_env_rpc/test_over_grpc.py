@@ -1,6 +1,5 @@
 """What dm_env_rpc's client and server promise about their calls, with grpcio at the other end."""
 
-import concurrent.futures
 import contextlib
 
 import grpc
@@ -12,7 +11,7 @@ from rlwire.dm_env_rpc import Client, Server, StatusError
 from rlwire.dm_env_rpc.channel import METHOD
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
-from tests.dm_env_rpc.worlds import World
+from tests.dm_env_rpc.worlds import World, grpcio_server
 from tests.raising import raised
 
 CREATE = dm_env_rpc_pb2.EnvironmentRequest(
@@ -66,19 +65,17 @@ def test_an_answer_over_a_limit(make):
 
 
 def test_a_request_over_the_limit_of_grpcios_server():
-    pool = concurrent.futures.ThreadPoolExecutor(4)
-    server = grpc.server(pool, options=[("grpc.max_receive_message_length", 1000)])
-    handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)
-    service, method = METHOD.split("/")[1:]
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {method: handler}),)
-    )
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    with Client(address) as client:
+    def add(server):
+        handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)
+        service, method = METHOD.split("/")[1:]
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, {method: handler}),)
+        )
+
+    options = [("grpc.max_receive_message_length", 1000)]
+    with grpcio_server(add, options) as address, Client(address) as client:
         assert client.extension(AnyMessage("a/b", b"c")) == AnyMessage("a/b", b"c")
         assert exceeded(client).limit == "received"
-    server.stop(0).wait()
 
 
 def test_clients_over_the_limit_get_resource_exhausted(make):

@@ -17,6 +17,7 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.sessions.grpc import CallEnded, GrpcRawMessages
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff
+from tests.dm_env_rpc.worlds import grpcio_server
 from tests.raising import raised
 
 CART = "gym:CartPole-v1"
@@ -117,19 +118,18 @@ def begin():
 
             return grpc.stream_stream_rpc_method_handler(talk)
 
-    options = [("grpc.max_concurrent_streams", 2)]
-    server = grpc.server(futures.ThreadPoolExecutor(8), options=options)
-    server.add_generic_rpc_handlers((Handler(),))
-    address = parse(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
-    server.start()
-    shared = SharedConnections()
+    def add(server):
+        server.add_generic_rpc_handlers((Handler(),))
 
     def begin():
-        return shared.begin("key", address, Small(), {}, {})
+        return shared.begin("key", parse(address), Small(), {}, {})
 
-    begin.shared = shared
-    yield begin
-    server.stop(None).wait()
+    shared = begin.shared = SharedConnections()
+    options = [("grpc.max_concurrent_streams", 2)]
+    with grpcio_server(
+        lambda server: server.add_generic_rpc_handlers((Handler(),)), options
+    ) as address:
+        yield begin
 
 
 def test_grpcio_answers_several_calls_of_a_connection(begin):

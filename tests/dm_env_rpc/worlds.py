@@ -1,5 +1,9 @@
-"""A world as `Server` takes them, and an environment, for tests of what is around them."""
+"""A world as `Server` takes them, an environment and a server of grpcio, for all tests here."""
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
 import gymnasium
 import numpy as np
 
@@ -10,7 +14,7 @@ from rlwire.codecs.dm_env_rpc import (
     make_spec,
 )
 
-__all__ = ["Agent", "Canvas", "World"]
+__all__ = ["Agent", "Canvas", "World", "grpcio_server"]
 
 
 class Agent:
@@ -104,3 +108,14 @@ class Canvas(gymnasium.Env):
     def step(self, action):
         self.canvas += 1
         return self.canvas, float(self.canvas[0, 0]), False, False, {}
+
+
+@contextlib.contextmanager
+def grpcio_server(add, options=()):
+    """Start a server to which `add` adds its methods; yield its address."""
+    server = grpc.server(ThreadPoolExecutor(20), options=options)
+    add(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(0).wait()
