@@ -98,6 +98,8 @@ PYTHON_MODULES: list[str] = [
     "rlwire.sessions.grpc.client",
     "rlwire.sessions.http2.session",
     "rlwire.sessions.openpi",
+    "rlwire.sessions.perlert.client",
+    "rlwire.sessions.perlert.server",
     "rlwire.sessions.rewarder.client",
     "rlwire.sessions.rewarder.rules",
     "rlwire.sessions.rewarder.server",

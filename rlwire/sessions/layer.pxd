@@ -3,3 +3,7 @@ cdef class Layer:
     cdef public object phase
     cdef public bint unread
     cdef public object password_check
+
+
+cdef class DatagramLayer:
+    cdef public bint closed

@@ -229,7 +229,7 @@ class DatagramLayer:
         closed: whether the layer receives nothing more, and sends nothing after `datagrams`.
     """
 
-    closed = False
+    closed: bool  # initially False
 
     def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
         """Return the events of one datagram, often none; invalid ones are dropped and counted."""

@@ -221,17 +221,17 @@ class Instance:
         self.lobby = self._new_lobby()
 
 
-@dataclass(slots=True, eq=False)
 class RolloutClient:
-    key: str
-    peer: Hashable
-    due: float  # when the next step may be sent
-    interval: float  # between two steps
-    started: float
-    last_received: float | None = None  # when it last sent anything since the start
-    done: bool = False
-    confirmed: bool = False  # whether it has its ``done``, or is gone
-    last: bytes | None = None  # the last step sent, while it may be resent
+    def __init__(self, key: str, peer: Hashable, interval: float, now: float) -> None:
+        self.key, self.peer = key, peer
+        self.interval = interval  # between two steps
+        # One step may be sent an interval early, so that a late tick does not drop the next one.
+        self.due = now - interval  # when the next step may be sent
+        self.started = now
+        self.last_received: float | None = None  # when it last sent anything since the start
+        self.done = False
+        self.confirmed = False  # whether it has its ``done``, or is gone
+        self.last: bytes | None = None  # the last step sent, while it may be resent
 
     def silent_since(self, before: float) -> bool:
         last = self.started if self.last_received is None else self.last_received
@@ -249,10 +249,8 @@ class Rollout:
         self._read = instance.reader.read
         self._interval = interval = 1.0 / session.frames
         self._unheard_until = now + session.unheard_timeout
-        # One step may be sent an interval early, so that a late tick does not drop the next one.
         self.clients = {
-            key: RolloutClient(key, peer, now - interval, interval, now)
-            for key, peer in instance.clients.items()
+            key: RolloutClient(key, peer, interval, now) for key, peer in instance.clients.items()
         }
         self.by_peer = {client.peer: client for client in self.clients.values()}
         self.playing = len(self.clients)  # the number of clients that are not done
