@@ -434,7 +434,6 @@ class Connection(Owned):
 
     def may_write(self, seconds: float, reading: bool) -> tuple[bool, bool]:
         """Wait until reading or writing is possible; return which."""
-        found = room = False
         if self._shm is not None:
             found, room = reading and self._shm.rings.poll_in(), self._shm.rings.poll_out()
             if not (found or room):

@@ -199,20 +199,13 @@ def unbound(error: OSError, doing: str) -> OSError:
 
 
 def _remove_stale(where: Address) -> None:
-    try:
-        if not stat.S_ISSOCK(os.stat(where.path).st_mode):
-            return  # bind() reports that the file exists
-    except OSError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(where.path)
-        except ConnectionRefusedError:
-            with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        if stat.S_ISSOCK(os.stat(where.path).st_mode):  # else bind() reports that the file exists
+            probe.settimeout(1.0)
+            try:
+                probe.connect(where.path)
+            except ConnectionRefusedError:
                 os.unlink(where.path)
-        except OSError:
-            pass
 
 
 def local_address(sock: socket.socket) -> Address:
