@@ -35,7 +35,9 @@ static inline void *memory(size_t size) {
 #define BEFORE 8
 
 static inline uint8_t *exact(const void *data, size_t size) {
-    uint8_t *block = (uint8_t *)memory(BEFORE + size);
+    uint8_t *block;
+    if (size > PTRDIFF_MAX - BEFORE) abort(); /* the sum does not overflow */
+    block = (uint8_t *)memory(BEFORE + size);
     if (size) memcpy(block + BEFORE, data, size);
     return block + BEFORE;
 }

@@ -23,7 +23,7 @@ import messages as m  # noqa: E402
 
 from rlwire.codecs import dm_env_rpc, msgpack, perlert, rllink  # noqa: E402
 from rlwire.codecs.http2 import frames as http2  # noqa: E402
-from rlwire.codecs.websocket.frames import FrameEncoder  # noqa: E402
+from rlwire.codecs.websocket import frames as websocket_frames  # noqa: E402
 from tests.codecs.dm_env_rpc.wires import field, varint  # noqa: E402
 from tests.reference import xvnc  # noqa: E402
 
@@ -77,9 +77,10 @@ def perlert_datagrams():
 
 def websocket():
     """Streams of frames of every kind and size class; all frames of one are masked, or none."""
+    websocket_frames.urandom = chance.randbytes  # the same masks each time
     words = "Grüße, 世界 𝄞 and plain ASCII that is longer than a word of eight bytes".encode()
     for masked in (False, True):
-        make = FrameEncoder(masked).frame
+        make = websocket_frames.FrameEncoder(masked).frame
         for size in (0, 1, 7, 8, 9, 63, 125, 126, 127, 300, 1000):
             yield make(2, chance.randbytes(size))
             yield make(1, (words * 20)[:40] * (size // 40))
@@ -171,15 +172,14 @@ def rllink_frames():
         "clip": np.array(0.5, ">f8"), "empty": np.zeros((0, 3), "<f4"), "count": np.ones(1, int),
         "words": ["none", {"deep": None}],
     }  # fmt: skip
+    episode = rllink.Episode(np.ones((4, 2), "f4"), np.ones(3), np.ones(3), id="ab")
     states = [{"rl_module": module, "weights_seq_no": 7}, {"one": module, "two": {"x": module}}]
     states += [{"m": {"none": nd("|i1", shape, b"", b"N")}} for shape in LARGE]
     for message in (
         *(rllink.Ping(), rllink.Ping("secret"), rllink.Pong(rlwire=True), rllink.GetConfig()),
         *(rllink.GetState(), rllink.SetConfig(500, True, b"\x80\x04\x95" + bytes(300))),
         *(rllink.SetState(number, state) for number, state in enumerate(states)),
-        rllink.EpisodesAndGetState(
-            [rllink.Episode(np.ones((4, 2), "f4"), *[np.ones(3)] * 2)], 3, 7
-        ),
+        rllink.EpisodesAndGetState([episode], 3, 7),
     ):
         yield codec.encode(message)
     for fields in (
