@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -33,6 +32,7 @@ from rlwire.rllib import rllink  # noqa: E402
 from rlwire.rllib.directory import runners  # noqa: E402
 from rlwire.rllib.rllink import ModulePolicy, RLlinkEnvRunner  # noqa: E402
 from tests.raising import raised  # noqa: E402
+from tests.waiting import eventually  # noqa: E402
 
 pytestmark = [
     pytest.mark.ray,
@@ -42,9 +42,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-BACKOFF = Backoff(
-    attempts=1000, first=0.1, longest=0.5, deadline=600
-)  # Ray may take minutes to begin again
+# Ray may take minutes to begin again.
+BACKOFF = Backoff(attempts=1000, first=0.1, longest=0.5, deadline=600)
 
 
 def config(runner, port, count=0, steps=1000):
@@ -119,44 +118,51 @@ def learns(algorithm):
     )
 
 
+@contextlib.contextmanager
+def algorithm_of(config):
+    algorithm = config.build_algo()
+    try:
+        yield algorithm
+    finally:
+        algorithm.stop()
+
+
+@contextlib.contextmanager
+def rays_client(port):
+    """Run Ray's client in a process of its own, because it ends its process."""
+    with subprocess.Popen([sys.executable, "-c", DUMMY, str(port)]) as simulator:
+        try:
+            yield
+        finally:
+            simulator.kill()
+
+
+def sampled(algorithm):
+    """Train once; return the steps that were sampled since the start."""
+    return algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
+
+
 def test_our_client_trains_with_ray_s_runner():
     port = free_port()
-    algorithm = config(EnvRunnerServerForExternalInference, port).build_algo()
-    try:
+    with algorithm_of(config(EnvRunnerServerForExternalInference, port)) as algorithm:
         # Ray's client asks RLlib's config how many steps a message has; its pickle is not opened.
         start_simulators(port, 1, 1000)
         steps = learns(algorithm)
         assert steps == [1000 * number for number in range(1, len(steps) + 1)]
-    finally:
-        algorithm.stop()
 
 
 def test_ray_s_client_trains_with_our_runner():
     port = free_port()
-    algorithm = config(RLlinkEnvRunner, port).build_algo()
-    # In a process of its own: Ray's client ends with it.
-    simulator = subprocess.Popen([sys.executable, "-c", DUMMY, str(port)])
-    try:
+    with algorithm_of(config(RLlinkEnvRunner, port)) as algorithm, rays_client(port):
         learns(algorithm)
-    finally:
-        simulator.kill()
-        simulator.wait()
-        algorithm.stop()
 
 
 def test_ray_s_example_finds_our_runner():
     """As in `env_connecting_to_rllib_w_tcp_client.py`: one runner, and a client at port + 1."""
     port = free_port()
-    algorithm = config(RLlinkEnvRunner, port, 1).build_algo()
-    simulator = subprocess.Popen([sys.executable, "-c", DUMMY, str(port + 1)])
-    try:
-        sampled = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
-        assert sampled >= 1000
+    with algorithm_of(config(RLlinkEnvRunner, port, 1)) as algorithm, rays_client(port + 1):
+        assert sampled(algorithm) >= 1000
         assert runners()[1] == f"rllink://localhost:{port + 1}"
-    finally:
-        simulator.kill()
-        simulator.wait()
-        algorithm.stop()
 
 
 def test_runner_without_samples_logs_its_address(caplog):
@@ -181,55 +187,43 @@ def test_runner_without_samples_logs_its_address(caplog):
 def test_two_simulators_train_with_our_runner():
     port = free_port()
     two = config(RLlinkEnvRunner, port, steps=2000)
-    algorithm = two.environment(env_config={**two.env_config, "name": "two"}).build_algo()
-    try:
+    with algorithm_of(two.environment(env_config={**two.env_config, "name": "two"})) as algorithm:
         start_simulators(port, 2)
         for number in (1, 2, 3):
-            sampled = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
-            assert sampled >= 2000 * number  # whole messages, so a little more
+            assert sampled(algorithm) >= 2000 * number  # whole messages, so a little more
         url = f"rllink://localhost:{port}"
         assert runners("two") == {0: url}
-        assert url not in runners().values()  # nor in another algorithm's place
-    finally:
-        algorithm.stop()
+        assert url not in runners().values()  # nor in another algorithm's slot
     assert runners("two") == {}
 
 
 def test_killed_runner_is_restarted():
     port = free_port()
-    algorithm = config(RLlinkEnvRunner, port, 2).training(num_epochs=1).build_algo()
-    try:
+    with algorithm_of(config(RLlinkEnvRunner, port, 2).training(num_epochs=1)) as algorithm:
         assert {1, 2} <= set(runners())
         for number in (1, 2):
             start_simulators(port + number, 4, policy=by_chance)
         for _ in range(2):
-            before = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
-        group = algorithm.env_runner_group
+            before = sampled(algorithm)
 
         def steps():
-            """What came to each runner, by its process."""
+            """Return what came to each runner, by its process."""
             return dict(
-                group.foreach_env_runner(
+                algorithm.env_runner_group.foreach_env_runner(
                     lambda runner: (os.getpid(), runner.server.statistics()["steps"]),
                     local_env_runner=False,
                 )
             )
 
-        killed = min(steps())
+        def both_sample():
+            nonlocal after
+            after, now = sampled(algorithm), steps()
+            return killed not in now and len(now) == 2 and all(now.values())
+
+        killed, after = min(steps()), 0
         os.kill(killed, signal.SIGKILL)
-        until = time.monotonic() + 600  # Ray takes its time to start another
-        now = {}
-        while time.monotonic() < until:
-            after = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
-            now = steps()
-            if killed not in now and len(now) == 2 and all(now.values()):
-                break
-        assert killed not in now
-        assert len(now) == 2
-        assert all(now.values())
+        eventually(both_sample, 600)  # Ray takes its time to start another
         assert after > before
-    finally:
-        algorithm.stop()
 
 
 def exchanged(send, message):
