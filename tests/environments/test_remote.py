@@ -112,13 +112,18 @@ def test_the_same_as_local_ones(mode):
 
 
 def test_all_are_asked_before_any_is_waited_for():
-    _, makes, log = several(3)
+    points, makes, log = several(3)
     with remote(makes) as envs:
         envs.reset(seed=1)
         assert log == ["reset 0", "reset 1", "reset 2", "finish 0", "finish 1", "finish 2"]
-        log.clear()
-        envs.step([0, 0, 0])
-        assert log == ["step 0", "step 1", "step 2", "finish 0", "finish 1", "finish 2"]
+        for fails in (None, ConnectionClosed("no way"), None):
+            log.clear()
+            points[0].fails = fails
+            if fails:  # no reply is left unread
+                raised(ConnectionClosed, envs.step, [0, 0, 0])
+            else:
+                envs.step([0, 0, 0])
+            assert log == ["step 0", "step 1", "step 2", "finish 0", "finish 1", "finish 2"]
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -143,17 +148,6 @@ def test_lost_environment_is_truncated(mode):
         rewards = envs.step([0, 0, 0])[1]
         assert rewards[[0, 2]].tolist() == [1.0, 1.0]
         assert not envs.step([0, 0, 0])[3].any()
-
-
-def test_an_error_of_one_leaves_no_answer_unread():
-    points, makes, log = several(3)
-    with remote(makes) as envs:
-        envs.reset(seed=1)
-        log.clear()
-        points[0].fails = ConnectionClosed("no way")
-        raised(ConnectionClosed, envs.step, [0, 0, 0])
-        assert log == ["step 0", "step 1", "step 2", "finish 0", "finish 1", "finish 2"]
-        envs.step([0, 0, 0])
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -205,19 +199,11 @@ def test_closed_environment_asks_its_endpoint_for_nothing():
     assert not log
 
 
-def test_those_that_were_made_are_closed_if_another_fails():
-    points, makes, _ = several(2)
-
-    def fail():
-        raise ConnectionClosed("nobody there")
-
-    raised(ConnectionClosed, remote, [*makes, fail])
-    assert all(point.closed for point in points)
-
-
-def test_spaces_that_differ():
-    points, makes, _ = several(2)
-    points[1].action_space = spaces.Discrete(3)
+def test_environments_are_closed_if_another_fails_or_has_other_spaces():
+    points, makes, _ = several(3)
+    fail = functools.partial(gymnasium.make, "NoSuch-v0")
+    raised(gymnasium.error.NameNotFound, remote, [*makes[:1], fail])
+    points[2].action_space = spaces.Discrete(3)
     with pytest.raises(EncodeError, match=r"action_space.* 0 .*Discrete\(2\).* 1 "):
-        remote(makes)
+        remote(makes[1:])
     assert all(point.closed for point in points)
