@@ -22,11 +22,11 @@ def play(env, action, nap=0.0):
     return steps
 
 
+@pytest.mark.parametrize("totals", [None, False])
 @pytest.mark.parametrize("truncate", [False, True])
-def test_episodes(worlds, serving, remote, truncate):
-    walks = []
-    server = serving(lambda: walks.append(worlds.Walk(length=15, truncate=truncate)) or walks[0])
-    env = remote(server, "Walk", like=walks[0])
+def test_episodes(worlds, serving, remote, truncate, totals):
+    walk = worlds.Walk(length=15, truncate=truncate)
+    env = remote(serving(walk, totals=totals), "Walk", like=walk)
     assert env.observation_space == worlds.Walk.observation_space
     for _ in range(3):
         steps = play(env, 2, nap=0.03)  # the world does not wait
@@ -35,10 +35,11 @@ def test_episodes(worlds, serving, remote, truncate):
         assert info["step"] == 15
         assert observation in env.observation_space
         assert observation[1] == 15
-        assert observation[0] == sum(action - 1 for action in walks[0].actions[-15:])
-        total = sum(np.cumsum([action - 1 for action in walks[0].actions[-15:]]))
+        assert observation[0] == sum(action - 1 for action in walk.actions[-15:])
+        total = sum(np.cumsum([action - 1 for action in walk.actions[-15:]]))
         assert math.isclose(sum(step[1] for step in steps), total)
-        assert info["extra"]["total"] == total
+        extra = {} if totals is False else {"total": total}
+        assert info.get("extra", {}) == extra | ({"truncated": True} if truncate else {})
         numbers = [step[4]["step"] for step in steps]
         assert numbers == sorted(set(numbers))
         skipped = sum(step[4]["skipped"] for step in steps)
@@ -46,27 +47,7 @@ def test_episodes(worlds, serving, remote, truncate):
         assert len(steps) - 1 + skipped + numbers[0] == 15
         assert all(0 <= step[4]["age"] < 1 for step in steps)
         raised(LocalProtocolError, env.step, 1)
-    assert len(walks[0].seeds) == 3
-
-
-def test_rewards_without_totals(worlds, serving, remote):
-    walks = []
-    server = serving(
-        lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0], totals=False
-    )
-    env = remote(server, "Walk", like=walks[0])
-    _, info = env.reset()
-    assert "extra" not in info
-    time.sleep(0.05)
-    rewards = 0.0
-    over = False
-    while not over:
-        _, reward, terminated, truncated, info = env.step(2)
-        rewards += reward
-        over = terminated or truncated
-    assert (terminated, truncated) == (False, True)
-    assert info["extra"] == {"truncated": True}
-    assert rewards == sum(np.cumsum([action - 1 for action in walks[0].actions]))
+    assert len(walk.seeds) == 3
 
 
 def test_run_may_end_at_its_first_step(worlds, serving, remote):
@@ -82,15 +63,14 @@ def test_run_may_end_at_its_first_step(worlds, serving, remote):
 
 
 def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
-    walks = []
-    server = serving(lambda: walks.append(worlds.Walk(length=30)) or walks[0])
-    env = remote(server, "Walk", like=walks[0])
+    walk = worlds.Walk(length=30)
+    env = remote(serving(walk), "Walk", like=walk)
     env.reset()
     env.step(2)
     _, info = env.reset()
     assert info["step"] < 20
-    assert len(walks[0].seeds) == 2
-    assert len(walks[0].actions) >= 30
+    assert len(walk.seeds) == 2
+    assert len(walk.actions) >= 30
 
 
 def test_spaces_larger_than_a_datagram_are_sent_in_fragments(worlds, serving, remote, monkeypatch):
@@ -149,8 +129,7 @@ def test_seed_and_options_of_a_reset_are_refused_once(worlds, serving, remote, c
 
 def test_actions_have_names(worlds, serving, remote):
     words = ["left", "stay", "right"]
-    walks = []
-    server = serving(lambda: walks.append(worlds.Walk(length=9)) or walks[-1], actions=words)
+    server = serving(lambda: worlds.Walk(length=9), actions=words)
     for options in ({}, {"actions": words}):  # numbers are read too
         steps = play(remote(server, "Walk", **options), 2)
         assert steps[-1][0][0] > 0

@@ -19,6 +19,7 @@ from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.errors import EncodeError, LocalProtocolError
 from rlwire.perlert import Client, Server, player
 from tests.raising import raised
+from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
 
 
@@ -170,13 +171,11 @@ class TestEnvironmentsThatRaise:
         client.wait_start(5)
         late = begin(server, "Walk:1")
         late.wait_start(5)
-        drain = threading.Thread(target=server.drain, args=[60])
-        drain.start()
-        assert not server.wait(0)
-        gate.set()
-        for each in (client, late):
-            play(each)
-        drain.join(30)
+        with meanwhile(server.drain, 60):
+            assert not server.wait(0)
+            gate.set()
+            for each in (client, late):
+                play(each)
         assert server.wait(0)
         assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
 
@@ -337,12 +336,10 @@ def test_stopping_ends_runs(worlds, serving, begin, caplog):
     client.wait_start(5)
     while client.frame(5).step < 2:
         pass
-    stopping = threading.Thread(target=server.stop)
-    stopping.start()
-    while not client.frame(5).done:
-        pass
-    client.close()  # confirms it, so that the server waits no longer
-    stopping.join(5)
+    with meanwhile(server.stop):
+        while not client.frame(5).done:
+            pass
+        client.close()  # confirms it, so that the server waits no longer
     assert server.wait(0)
     assert all(walk.closed for walk in made)
     assert server.statistics()["instances"]["Walk:0"]["runs"] == 1

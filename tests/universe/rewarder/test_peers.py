@@ -2,7 +2,6 @@
 
 import base64
 import json
-import threading
 import time
 
 import pytest
@@ -136,22 +135,20 @@ def play(port, seen):
 
 def test_its_client():
     found = []
-    with RewarderServer("test.Game-v0", "127.0.0.1:0", auth="openai") as server:
-        thread = threading.Thread(target=play, args=[server.address.port, found])
-        thread.start()
+    with (
+        RewarderServer("test.Game-v0", "127.0.0.1:0", auth="openai") as server,
+        meanwhile(play, server.address.port, found),
+    ):
         request = server.next_reset(20)
-        assert request is not None
         assert (request.env_id, request.seed, request.fps) == ("test.Game-v0", 7, 60)
         server.begin_episode(request)
         server.reward(-3, False, {"a": 1})
         server.observation([0.12, 0.51, 2, 12])
         server.text("this is some text")
         request = server.next_reset(20)
-        assert request is not None
         server.refuse(request, "No such environment: llama")
         eventually(server.actions)
         server.stop()
-        thread.join(20)
     *seen, end = found
     assert end == (1000, "Disconnected since the rewarder stops")
     assert [reported["headers"]["message_id"] for reported in seen] == list(range(len(seen)))

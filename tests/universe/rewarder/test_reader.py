@@ -9,6 +9,7 @@ import pytest
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.universe.rewarder import RewarderClient
 from tests.raising import raised
+from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
 
 
@@ -27,9 +28,7 @@ def joined(serving):
 
 def test_steps_work_with_pauses_between_them(joined):
     """Steps one after another, some with a pause before, in which the reader's thread reads."""
-    box = []
-    server, client = joined(on_action=lambda action: box[0].text(str(action.action[0][1])))
-    box.append(server)
+    server, client = joined(on_action=lambda action: server.text(str(action.action[0][1])))
     with client:
         for number in range(300):
             client.act([("A", number)])
@@ -74,43 +73,30 @@ def test_agent_that_keeps_acting_is_a_few_frames_behind_at_most(joined):
 
 
 def test_threads_act_and_ping_while_another_waits(joined):
-    box = []
     server, client = joined(
-        on_action=lambda action: box[0].reward(1, True),
-        on_reset=lambda request: box[0].begin_episode(request),
+        on_action=lambda action: server.reward(1, True),
+        on_reset=lambda request: server.begin_episode(request),
     )
-    box.append(server)
     steps = []
     with client:
         for _ in range(5):
             client.reset(timeout=10)
-            thread = threading.Thread(target=lambda: steps.append(client.step(20)))
-            thread.start()
-            eventually(lambda: client._reader.waiting)
-            assert client.ping(10) > 0
-            raised(LocalProtocolError, client.step, 1)
-            client.act([("A", 1)])
-            thread.join(20)
+            with meanwhile(lambda: steps.append(client.step(20))):
+                eventually(lambda: client._reader.waiting)
+                assert client.ping(10) > 0
+                raised(LocalProtocolError, client.step, 1)
+                client.act([("A", 1)])
             assert steps.pop().done
 
 
 def test_end_of_the_connection_wakes_a_waiting_step(joined):
     _, client = joined()
     errors = []
-
-    def wait():
-        try:
-            client.step()
-        except ConnectionClosed as error:
-            errors.append(error)
-
     before = threading.active_count()
     for _ in range(3):
         client.connect()
-        thread = threading.Thread(target=wait)
-        thread.start()
-        eventually(lambda: client._reader is not None and client._reader.waiting)
-        client.close()
-        thread.join(10)
+        with meanwhile(lambda: errors.append(raised(ConnectionClosed, client.step))):
+            eventually(lambda: client._reader is not None and client._reader.waiting)
+            client.close()
         assert "closed on this side" in str(errors.pop())
     eventually(lambda: threading.active_count() <= before)  # others may have ended as well
