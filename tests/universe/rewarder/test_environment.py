@@ -14,8 +14,9 @@ import pytest
 from rlwire.errors import PeerError
 from rlwire.universe.rewarder import RewarderClient
 from rlwire.universe.rewarder.player import EnvironmentRewarder
+from rlwire.urls import parse_url
+from tests.programs import Serving
 from tests.raising import raised
-from tests.test_cli import Serving
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -36,11 +37,13 @@ def whole(client):
 
 @pytest.fixture
 def serving(tmp_path):
-    """Starts `rlwire serve` in a process."""
+    """Starts `rlwire serve` in a process; returns where it listens, and the process."""
     with ExitStack() as stack:
 
         def serve(thing, *options, url="universe://127.0.0.1:+0"):
-            return stack.enter_context(Serving(tmp_path, *options, what=(thing, url)))
+            words = ("-m", "rlwire", "serve", thing, url, *options)
+            served = stack.enter_context(Serving(tmp_path, *words))
+            return str(parse_url(served.url).address), served.process
 
         yield serve
 
@@ -48,8 +51,7 @@ def serving(tmp_path):
 def test_a_thousand_steps_of_cartpole(serving, tmp_path):
     """All that a local environment gives, in order, and an observer sees the same."""
     (tmp_path / "secret").write_text("sesame\n")
-    served = serving("gym:CartPole-v1", "--auth-file", "secret", "--lockstep")
-    address, process = served.address, served.process
+    address, process = serving("gym:CartPole-v1", "--auth-file", "secret", "--lockstep")
     assert "password" in str(raised(PeerError, RewarderClient(address).connect))
     local = gymnasium.make("CartPole-v1")
     observation, _ = local.reset(seed=5)
@@ -82,8 +84,8 @@ def test_a_thousand_steps_of_cartpole(serving, tmp_path):
 @pytest.mark.parametrize("mode", [("--rate", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
 def test_ctrl_c(serving, mode):
     """Clients are told, and the status is 0, whether steps are under way or not."""
-    served = serving("gym:CartPole-v1", *mode, url="universe://127.0.0.1:+0?password=openai")
-    address, process = served.address, served.process
+    url = "universe://127.0.0.1:+0?password=openai"
+    address, process = serving("gym:CartPole-v1", *mode, url=url)
     with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
         client.reset(fps=200)
         assert client.session.fps == 200
@@ -321,9 +323,9 @@ def test_server_that_stops_for_an_error_has_status_1(serving, tmp_path):
         "    def reset(self, seed=None, options=None): return 0, {}\n"
         "    def step(self, action): return 0, 0.0, False, False, {}\n"
     )
-    served = serving("fatal:Fatal", url="universe://127.0.0.1:+0?password=openai")
-    process = served.process
-    with RewarderClient(served.address) as client, pytest.raises(PeerError, match=r"stops.*enough"):  # noqa: PT012
+    url = "universe://127.0.0.1:+0?password=openai"
+    address, process = serving("fatal:Fatal", url=url)
+    with RewarderClient(address) as client, pytest.raises(PeerError, match=r"stops.*enough"):  # noqa: PT012
         client.reset()
         client.act([("Action", 1)])
         for _ in range(1000):
