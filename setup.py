@@ -84,8 +84,6 @@ LAYER = "rlwire.sessions.layer"  # always compiled, because MODULES inherit its 
 # Python modules on the path of every step. Cython compiles the .py, with the types of a .pxd beside
 # it. Uncompiled they behave the same, but slower.
 PYTHON_MODULES: list[str] = [
-    "rlwire.dm_env_rpc.grpc_handler",
-    "rlwire.dm_env_rpc.served_world",
     "rlwire.dm_env_rpc.shared_connections",
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
