@@ -18,7 +18,9 @@ from math import ceil
 from threading import get_ident
 from typing import Any
 
+from rlwire.codecs.rewarder import AgentAction, EnvReset
 from rlwire.errors import ConnectionClosed
+from rlwire.sessions.rewarder.server import RewarderServerSession
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import NOTHING
 
@@ -29,11 +31,11 @@ class Loan:
     """A borrowed connection. The borrower may use it while it holds the lock and it has not ended.
 
     Args:
-        deliver: called with the connection and each event, by the borrower.
+        deliver: called with the connection and each reset, by the borrower.
         pair: non-blocking sockets, of which the first wakes the borrower.
 
     Attributes:
-        connection: which is borrowed.
+        connection, session: which are borrowed.
         thread: the borrower's id.
         ended: whether the loop owns the connection again.
     """
@@ -46,10 +48,11 @@ class Loan:
         pair: tuple[socket.socket, socket.socket],
     ) -> None:
         self.connection = connection
+        self.session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         self.thread = thread
         self.ended = False
         self._loop = get_running_loop()
-        self._lock = threading.RLock()  # an event that is delivered may send a reply
+        self._lock = threading.RLock()  # a reset that is delivered may be refused
         self._deliver = deliver
         self._bell, self._woken = pair
         self._calls: Any = None
@@ -97,35 +100,34 @@ class Loan:
 
     # Called by the borrower.
 
-    def receive(self, seconds: float | None) -> bool:
-        """Wait for an event and deliver it; return False after the timeout or without an event."""
-        if not self._core.at_message_start and self._receive():
-            return True
-        if self.ended:
-            return False
+    def receive(self, seconds: float | None) -> AgentAction | EnvReset | None:
+        """Wait for an event and return it, a reset after its delivery; None without one."""
+        event = None if self._core.at_message_start else self._receive()
+        if event is not None or self.ended:
+            return event
         found = self._poll(None if seconds is None else ceil(1000 * seconds))
         if found and found[0][0] == self._file:
             return self._receive()
         with contextlib.suppress(OSError):
             self._woken.recv(64)
-        return False
+        return None
 
-    def _receive(self) -> bool:
+    def _receive(self) -> AgentAction | EnvReset | None:
         with self._lock:
             if self.ended:
-                return False
+                return None
             try:
                 event = self._calls.receive()
-                if event is not NOTHING:
+                if type(event) is EnvReset:
                     self._deliver(self.connection, event)  # before the loop may read the next
             except Exception as error:
                 self._end(error)
-                return False
+                return None
             self._events += 1
             core = self._core
             if core.sending or core.more or not core.open_and_flushed:
                 self._end()
-            return event is not NOTHING
+            return None if event is NOTHING else event
 
     def post(self, message: Any) -> bool:
         """Send a message; return False if the loop must send it, because the loan has ended."""

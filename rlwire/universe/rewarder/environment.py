@@ -100,6 +100,9 @@ class RewarderEndpoint(Endpoint):
             self.client.wants_arrays = True
             self._fit = fitting(observation_space, "the observation", within=False)
             self._fit_action = fitting(action_space, "the action", within=True)
+            self._numbers = range(0)  # actions that are sent as they are
+            if type(action_space).__module__ == "gymnasium.spaces.discrete":
+                self._numbers = range(action_space.start, action_space.start + action_space.n)
         self.observation_space, self.action_space = observation_space, action_space
 
     @property
@@ -114,6 +117,8 @@ class RewarderEndpoint(Endpoint):
     def encode_step(self, action: Any) -> Any:
         if self._needs_reset:
             raise LocalProtocolError(f"{self.client.url}: no episode is running, call reset()")
+        if type(action) is int and action in self._numbers:
+            return action
         return plain(self._fit_action(action))
 
     def send_step(self, encoded: Any) -> None:

@@ -139,8 +139,10 @@ class EnvironmentPlayer:
                 worker.sleep(_WAKE if self.lockstep else 1.0 / pacer.rate)
                 pacer.restart()
                 continue
+            given: EnvResetRequest | AgentAction | None
             if self.lockstep or self._failure:
-                if not server.wait_for_input(_WAKE):  # at once while the server stops
+                given = server.next_input(_WAKE)  # at once while the server stops
+                if given is None:
                     if not server.running:
                         worker.sleep(_WAKE)
                     elif self._failure:
@@ -151,18 +153,19 @@ class EnvironmentPlayer:
                 server.count("frames_missed", pacer.wait())
                 if worker.stopping:
                     return
-            request = server.next_reset(0)
-            if request is not None:
-                fps = self._answer(request)
+                given = server.next_reset(0)
+            if isinstance(given, EnvResetRequest):
+                fps = self._answer(given)
                 if fps is not None:
                     pacer = Pacer(fps, sleep=worker.sleep)
-                continue
-            for action in server.actions():
-                if self._set_action(action) and self.lockstep:
+            elif given is not None:
+                if self._set_action(given):
                     self._step()
-            if self.lockstep:
-                server.borrow()
-            elif not self._failure:
+                if self.lockstep:
+                    server.borrow()
+            else:
+                for action in server.actions():
+                    self._set_action(action)
                 self._step()
 
     def _answer(self, request: EnvResetRequest) -> float | None:

@@ -245,15 +245,18 @@ class RewarderServer(StreamServer):
 
         Return whether it was sent. It refers to the observation's arrays only until then.
         """
-        loan = self._connections.loan
-        if loan is None or not (loan.mine and loan.connection.session.inner.arrays):  # type: ignore[attr-defined]
+        connections, runtime = self._connections, self._runtime
+        loan = connections.loan
+        if loan is None or not (loan.mine and loan.session.arrays):
             return False
-        event = EnvStep(reward, done, dict(info), observation, episode_id=self.episode_id)
+        episode_id = runtime.status.episode_id
+        event = EnvStep(reward, done, dict(info), observation, episode_id=episode_id)
         try:
-            push = self._runtime.push(event, arrays=True, text=False, copy=False)
+            now, limits = runtime.wall(), runtime.limits
+            push = Push(event, now, limits, arrays=True, text=False, copy=False)
         except RlwireError:  # `observation` or `reward` raises it
             return False
-        return self._connections.send_borrowed(loan, push)
+        return connections.send_borrowed(loan, push)
 
     def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
         event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
@@ -336,17 +339,19 @@ class RewarderServer(StreamServer):
                 self._input.wait_for(lambda: self._resets or not self.running, timeout)
             return self._resets.popleft() if self._resets else None
 
-    def wait_for_input(self, timeout: float | None = None) -> bool:
-        """Wait for a reset or an action; return whether there is one."""
+    def next_input(self, timeout: float | None = None) -> EnvResetRequest | AgentAction | None:
+        """Return the next reset or action; None after `timeout` seconds, or once it has stopped."""
         connections = self._connections
         until = None if timeout is None else time.monotonic() + timeout
         loan, left = connections.loan, timeout
         while loan is not None and loan.mine and not (self._resets or self._actions):
-            if loan.receive(left):
-                return True
+            event = loan.receive(left)
+            if isinstance(event, AgentAction):
+                connections.actions += 1
+                return event
             left = None if until is None else max(0.0, until - time.monotonic())
             if left == 0 and not loan.ended:
-                return False
+                break
         with self._input:
             self._input.wait_for(
                 lambda: (
@@ -355,15 +360,16 @@ class RewarderServer(StreamServer):
                 ),
                 left,
             )  # fmt: skip
-            return bool(self._resets or self._actions)
+            queue: deque[Any] = self._resets or self._actions
+            return queue.popleft() if queue else None
 
     def wake(self) -> None:
-        """Let `wait_for_input` check again what there is."""
+        """Let `next_input` check again what there is."""
         with self._input:
             self._input.notify_all()
 
     def borrow(self) -> None:
-        """Let the calling thread read the active client's connection in `wait_for_input`."""
+        """Let the calling thread read the active client's connection in `next_input`."""
         self._connections.borrow(self._runtime.active)
 
     def statistics(self) -> dict[str, int]:
@@ -540,8 +546,8 @@ class RewarderService(Service[AsyncConnection]):
 
     def on_event(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
         """Process an action or a reset, in the thread that has received it."""
-        self.actions += type(event) is AgentAction
         self._receive(event, connection)
+        self.actions += type(event) is AgentAction
 
     def _forget(self, connection: AsyncConnection, session: RewarderServerSession) -> None:
         if self.clients.pop(session, None) and session.close_reason is not None and self._loop:
@@ -566,11 +572,13 @@ class RewarderService(Service[AsyncConnection]):
 
     def borrow(self, active: RewarderServerSession | None) -> None:
         """Have the loop lend the active client's connection to the calling thread, if it can."""
+        if self.loan is not None and not self.loan.ended:
+            return
         client = None if active is None else self.clients.get(active)
         if client is None or not client.lendable or len(self.clients) > 1 or self._opening:
             return
         with self._changed:
-            if self._loop is not None and (self.loan is None or self.loan.ended):
+            if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._lend, client, get_ident())
 
     def _lend(self, client: AsyncConnection, thread: int) -> None:

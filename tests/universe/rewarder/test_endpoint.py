@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import rlwire
-from rlwire.errors import DecodeError, LocalProtocolError
+from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.universe.rewarder import RewarderServer
 from tests.raising import raised
 
@@ -78,3 +78,29 @@ def test_observations_of_another_kind():
         pytest.raises(DecodeError, match="the observation is not in"),
     ):
         env.reset()
+
+
+class Recorder(gymnasium.Env):
+    """Keeps the actions that it received."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(3, start=-1)
+
+    def reset(self, seed=None, options=None):
+        self.actions = []
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.actions.append(action)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_numbers_of_a_discrete_space_arrive_as_its_elements():
+    recorder = Recorder()
+    with serve(recorder) as server, rlwire.make(server.url) as env:
+        env.reset()
+        for action in (-1, 1, True, np.int64(0), np.array(1)):
+            env.step(action)
+        for action in (2, -2, 0.5, "1", None):
+            raised(EncodeError, env.step, action)
+    assert recorder.actions == [-1, 1, 1, 0, 1]
+    assert {type(action) for action in recorder.actions} == {np.int64}
