@@ -20,7 +20,11 @@ class PushClient:
 
     error: Exception | None = None
     _connection: Any = None
+    _transmit: Callable[[Any], Any]  # sends a message
     _wakeups = 0  # of waiting threads or tasks
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._peer()}>"
 
     def _peer(self) -> Any:
         raise NotImplementedError
@@ -55,13 +59,14 @@ class PushClient:
         """Process one event."""
         raise NotImplementedError
 
-    def _serve(self, connection: Any) -> None:
-        """Receive the events of an asyncio connection, until it ends."""
+    def _listen(self, connection: Any) -> None:
+        """Receive the events of a connection, until it ends: over asyncio, unless overridden."""
 
         def receive(event: Any) -> None:
             self._receive(event)
             self._wake()
 
+        self._transmit = connection.post
         connection.serve(PushHandler(receive, self._on_close), self._end)
 
     def _wake(self) -> None:

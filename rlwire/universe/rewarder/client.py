@@ -100,7 +100,6 @@ class RewarderClientBase(PushClient, ClientBase):
             limits=options.limits,
         )
         self.session = self._make_session()
-        self._transmit: Callable[[Any], None]  # sends a message
         self._greeted = self._has_dropped = False
         self.wants_arrays = False
         self._replies: dict[int, float | Exception | None] = {}
@@ -112,9 +111,6 @@ class RewarderClientBase(PushClient, ClientBase):
 
     def _peer(self) -> str:
         return without_secret(self.url)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {without_secret(self.url)}>"
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
@@ -140,10 +136,6 @@ class RewarderClientBase(PushClient, ClientBase):
             yield self.close()
             raise
         return self
-
-    def _listen(self, connection: Any) -> None:
-        """Pass events to `_receive`, and the end of the connection to `_end`."""
-        raise NotImplementedError
 
     def _await_reply(self) -> None:
         """Read a reply as soon as it arrives."""
@@ -490,8 +482,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
 
     def _listen(self, connection: Any) -> None:
         self._stepping = Waiter(asyncio.get_running_loop())
-        self._transmit = connection.post
-        self._serve(connection)
+        super()._listen(connection)
 
     def _wake(self) -> None:
         stepping = self._stepping

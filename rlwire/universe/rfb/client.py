@@ -50,7 +50,6 @@ class _RfbClientBase(PushClient, ClientBase):
             "record": options.recording("rfb", "3.8"),
         }  # fmt: skip
         self.session = self._make_session()
-        self._transmit: Callable[[Any], Any]
         self._seen = 0  # updates that the caller has received
         self._bells = 0
 
@@ -59,9 +58,6 @@ class _RfbClientBase(PushClient, ClientBase):
 
     def _make_session(self) -> RfbClientSession:
         return RfbClientSession(**self._session_options)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.address}>"
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
@@ -80,9 +76,6 @@ class _RfbClientBase(PushClient, ClientBase):
         self._connection = self._count(connection)
         self._listen(self._connection)
         return self
-
-    def _listen(self, connection: Any) -> None:
-        raise NotImplementedError
 
     def _read(self) -> Any:
         """Receive what has arrived, or return an awaitable that does."""
@@ -226,10 +219,6 @@ class AsyncRfbClient(Asyncio, _RfbClientBase):
 
     _connect = staticmethod(tcp_asyncio.connect)
     _waiter: asyncio.Future[None] | None = None
-
-    def _listen(self, connection: Any) -> None:
-        self._transmit = connection.post
-        self._serve(connection)
 
     def _wake(self) -> None:
         waiter = self._waiter
