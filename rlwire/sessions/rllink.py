@@ -11,6 +11,7 @@ import re
 from typing import Any, Final
 
 from rlwire.codecs.rllink import (
+    Codec,
     Episode,
     Episodes,
     EpisodesAndGetState,
@@ -25,7 +26,7 @@ from rlwire.codecs.rllink import (
     SetState,
     frame_size,
 )
-from rlwire.codecs.rllink.messages import HEAD, Codec
+from rlwire.codecs.rllink.messages import HEAD
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import (
     DecodeError,
