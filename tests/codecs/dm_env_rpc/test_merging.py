@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
-from hypothesis import given
+from google.protobuf.message import DecodeError as ProtobufError
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlwire.codecs import dm_env_rpc as d
@@ -41,7 +42,7 @@ def mixed(draw, *groups, unknown=True):
         chosen = draw(st.integers(0, len(left) - 1))
         out.append(left[chosen].pop(0))
         left = [group for group in left if group]
-        if unknown and draw(st.integers(0, 9)) == 0:
+        if unknown and draw(st.integers(0, 9)) == 9:
             out.append(draw(UNKNOWN))
     return out
 
@@ -52,7 +53,7 @@ def divided(draw, number, pieces):
     out = []
     rest = list(pieces)
     while True:
-        cut = draw(st.integers(0, len(rest)) | st.just(len(rest)))
+        cut = draw(st.just(len(rest)) | st.integers(0, len(rest)))
         out.append(field(number, b"".join(rest[:cut])))
         rest = rest[cut:]
         if not rest:
@@ -68,7 +69,7 @@ def numbers(draw, number, values, wire):
         if draw(st.booleans()):
             out.append(varint(number << 3 | wire) + rest.pop(0))
         else:
-            cut = draw(st.integers(0, len(rest)))
+            cut = draw(st.just(len(rest)) | st.integers(0, len(rest)))
             out.append(field(number, b"".join(rest[:cut])))
             rest = rest[cut:]
     return out
@@ -101,8 +102,6 @@ def elements(draw, kind, count):
         return [field(1, b"".join(draw(anys()))) for _ in range(count)]
     if kind in (d.DataType.FLOAT, d.DataType.DOUBLE):
         values = draw(st.lists(st.integers(-9, 9), min_size=count, max_size=count))
-    elif kind == d.DataType.BOOL:
-        values = draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
     else:
         values = draw(st.lists(VARINTS, min_size=count, max_size=count))
     wire = {d.DataType.FLOAT: 5, d.DataType.DOUBLE: 1}.get(kind, 0)
@@ -126,12 +125,13 @@ def tensors(draw):
         count = 1  # one for all
     sent = list(shape)
     if count > 1 and draw(st.booleans()):
-        sent[draw(st.integers(0, len(sent) - 1))] = -1
-    payload = draw(divided(kind, draw(elements(kind, count))))
+        sent[draw(st.integers(0, len(sent) - 1))] = draw(st.sampled_from([-1, -5, -(2**31)]))
+    payload = draw(divided(kind, draw(mixed(draw(elements(kind, count))))))
     other = draw(KINDS)
     if other != kind and draw(st.booleans()):  # replaced by the real one
         payload.insert(0, field(other, b"".join(draw(elements(other, 2)))))
-    dimensions = draw(numbers(15, [varint(size % 2**64) for size in sent], 0))
+    above = draw(st.sampled_from([0, 0, 2**32]))  # of which protobuf keeps 32 bits
+    dimensions = draw(numbers(15, [varint((size + above) % 2**64) for size in sent], 0))
     return draw(mixed(payload, dimensions))
 
 
@@ -254,6 +254,27 @@ def wires(draw, members):
         out += draw(divided(number, draw(members[number])))
         last = number
     return b"".join(draw(mixed(out)))
+
+
+ONE = struct.pack("<f", 1.0)
+
+
+@given(wire=tensors().map(b"".join), cut=st.none() | st.integers(0, 99))
+@example(b"\x0a\x8a\x80\x00\x0a\x84\x80\x80\x80\x00" + ONE, None)  # lengths longer than needed
+@example(field(4, field(1, b"\x85" + b"\x80" * 8 + b"\x00")), None)  # and an element
+@example(field(1, field(1, ONE * 2)) + field(15, varint(1) + varint(-(2**31))), None)
+@example(field(3, field(1, b"a")) + field(3, field(1, b"")) + field(15, 0), None)
+@settings(max_examples=20 * settings().max_examples)
+def test_any_tensor_is_decoded_as_by_the_reference_or_rejected(protobuf, wire, cut):
+    """Also where it ends early."""
+    buffer = bytearray(wire[:cut])
+    try:
+        expected = protobuf.tensor_from_pb(dm_env_rpc_pb2.Tensor.FromString(bytes(buffer)))
+    except (ProtobufError, TypeError, ValueError):  # broken, without payload, of another size
+        assert 0 <= raised(DecodeError, d.decode_tensor, buffer).offset <= len(buffer)
+        return
+    for copy in (True, False, None):
+        assert protobuf.same(d.decode_tensor(buffer, copy=copy), expected)
 
 
 @given(wire=wires(REQUESTS), other=wires(RESPONSES))

@@ -134,6 +134,15 @@ def test_protobuf_reads_ours(protobuf, either):
     assert len(encoded) == parsed.ByteSize()
 
 
+@given(either=EITHER)
+def test_cut_messages_are_refused(either):
+    """A whole message is one field: less than all of it is none."""
+    (_, encode, decode), message = either
+    wire = encode(message)
+    for size in range(1, len(wire)):
+        raised(DecodeError, decode, wire[:size])
+
+
 @MANY
 @given(
     either=EITHER,
