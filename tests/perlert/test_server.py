@@ -87,6 +87,8 @@ def test_the_last_valid_action_stays(worlds, serving, begin, caplog):
     eventually(lambda: len(walk.actions) > known + 5)
     assert set(walk.actions[known:]) == {2}
     assert "action of agent0: '77'" in caplog.text
+    server.stop()
+    assert not walk.closed  # it is the user's
 
 
 @pytest.mark.parametrize("truncate", [False, True])

@@ -238,3 +238,14 @@ def test_arrays_are_equal_as_binary_messages_and_as_numbers(space, monkeypatch):
                 seen.append([env.reset()[0], *(env.step(0)[0] for _ in range(3))])
                 assert all(each in space for each in seen[-1])
     assert data_equivalence(*seen)
+
+
+def test_nan_and_infinities_are_in_binary_messages():
+    value = np.array([np.nan, np.inf, -np.inf] * 100, np.float32)
+    strange = Sampled(spaces.Box(-np.inf, np.inf, (300,), np.float32))
+    strange.reset = lambda **_: (value, {})
+    with (
+        rlwire.serve(strange, "universe://127.0.0.1:+0", lockstep=True) as server,
+        rlwire.make(server.url) as env,
+    ):
+        assert env.reset()[0].tobytes() == value.tobytes()
