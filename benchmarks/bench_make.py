@@ -40,28 +40,28 @@ def simulated(stack: contextlib.ExitStack) -> Any:
     return env
 
 
-def serve(connection: Any, thing: Any, url: str, options: dict[str, Any]) -> None:
+def serve(connection: Any, target: Any, url: str, options: dict[str, Any]) -> None:
     """Serve until the parent closes the pipe."""
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(rlwire.serve(thing or simulated(stack), url, **options))
+        server = stack.enter_context(rlwire.serve(target or simulated(stack), url, **options))
         connection.send(str(server.url))
         with contextlib.suppress(EOFError):
             connection.recv()
 
 
-def started(stack: contextlib.ExitStack, thing: Any, url: str, **options: Any) -> Any:
-    """Start a server in a process and return its URL; without a `thing` it serves a simulator."""
-    here, there = PROCESSES.Pipe()
-    process = PROCESSES.Process(target=serve, args=(there, thing, url, options))
+def start_server(stack: contextlib.ExitStack, target: Any, url: str, **options: Any) -> Any:
+    """Start a server process for `target`, by default a simulator, and return its URL."""
+    parent_end, child_end = PROCESSES.Pipe()
+    process = PROCESSES.Process(target=serve, args=(child_end, target, url, options))
     process.start()
-    there.close()
+    child_end.close()
     stack.callback(process.join)
-    stack.callback(here.close)
-    return here.recv()
+    stack.callback(parent_end.close)
+    return parent_end.recv()
 
 
-def of_environment(env: Any) -> Callable[[], None]:
-    """Step, and reset after an episode."""
+def environment_step(env: Any) -> Callable[[], None]:
+    """Return a function that steps `env`, and resets it at the end of an episode."""
     env.reset(seed=1)
 
     def step() -> None:
@@ -72,7 +72,7 @@ def of_environment(env: Any) -> Callable[[], None]:
     return step
 
 
-def of_client(client: Any) -> Callable[[], None]:
+def client_step(client: Any) -> Callable[[], None]:
     """The same with the protocol's own client."""
     client.join_world()
     client.step()
@@ -113,15 +113,16 @@ def row(name: str, one: Any, against: str, other: Any, most: float, times: int =
 if __name__ == "__main__":
     print_head("Steps of environments that are somewhere else, CartPole-v1 over dm_env_rpc.")
     with contextlib.ExitStack() as stack:
-        enter, start = stack.enter_context, functools.partial(started, stack)
+        enter, start = stack.enter_context, functools.partial(start_server, stack)
 
         def at(url: str) -> Callable[[], None]:
-            return of_environment(enter(rlwire.make(url)))
+            return environment_step(enter(rlwire.make(url)))
 
         near, far = (start(CART, RPC, workers="asyncio") for _ in range(2))
         one, other = (start(CART, REWARDS, lockstep=True) for _ in range(2))
         many = of_vector(enter(rlwire.make_vec([near, far] * (MANY // 2))))
-        client, played = of_client(enter(rlwire.connect(near))), of_environment(simulated(stack))
+        client = client_step(enter(rlwire.connect(near)))
+        played = environment_step(simulated(stack))
         browser, trainer, tool = start(far, REWARDS, lockstep=True), start("", RPC), start(one, RPC)
         rows = [
             row("make(url).step", at(near), "the client's step", client, 1.3),

@@ -136,7 +136,7 @@ class SpaceText:
         self.contains = self._tree.contains
         self.default_value = self._tree.default_value
         self._leaves = [_TextLeaf(leaf, what, finite=not named) for leaf in self._tree.leaves]
-        self._lone = self._leaves[0] if self._tree.is_leaf else None
+        self._leaf = self._leaves[0] if self._tree.is_leaf else None
         self._by_name = {leaf.name: leaf for leaf in self._leaves}
         if len(self._by_name) < len(self._leaves):
             raise EncodeError(f"{what} has two items with the same name: {space}")
@@ -161,7 +161,7 @@ class SpaceText:
 
     def to_wire(self, value: Any) -> str | NDArray[Any]:
         """Return text, or the array of a single leaf, which a `StepWriter` rounds and writes."""
-        return self.to_text(value) if self._lone is None else self._lone.prepare(value)
+        return self.to_text(value) if self._leaf is None else self._leaf.prepare(value)
 
     def to_text(self, value: Any, decimals: int | None = None) -> str:
         """Return the PERLERT text of a value of the space."""
@@ -172,14 +172,14 @@ class SpaceText:
             prepared = leaf.prepare(part)
             if not isinstance(prepared, str):
                 prepared = perlert.array_to_text(prepared, decimals=decimals)
-            named = self._named and self._lone is None
+            named = self._named and self._leaf is None
             texts.append(f"{leaf.name}:{prepared}" if named else prepared)
         return ",".join(texts)
 
     def from_text(self, text: str) -> Any:
         """Return the value that PERLERT text describes."""
-        if self._lone is not None:
-            return self._lone.read(text)
+        if self._leaf is not None:
+            return self._leaf.read(text)
         return self._tree.build(self._read_named(text) if self._named else self._read_bare(text))
 
     def _read_named(self, text: str) -> list[Any]:

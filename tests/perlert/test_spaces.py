@@ -74,7 +74,7 @@ def test_values_have_their_documented_text():
     assert observation.to_wire(value) == observation.to_text(value)
     box = SpaceText(spaces.Box(-1, 1, (2,), np.float32), "it", named=True)
     assert box.to_text(np.float32([0.123456, -1]), decimals=2) == "0.12,-1"
-    # A lone array is left to what writes the datagram.
+    # A space of one array stays an ndarray, which StepWriter rounds and formats.
     assert isinstance(box.to_wire([0.5, 1]), np.ndarray)
 
 

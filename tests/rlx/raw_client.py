@@ -11,7 +11,10 @@ __all__ = ["RawClient", "ScriptedServer", "read_frame"]
 
 
 def read_frame(sock):
-    """Return the next message's bytes; ConnectionError at the end, TimeoutError in time."""
+    """Receive one frame and return its bytes.
+
+    ConnectionError if the peer closes, TimeoutError after the socket's timeout.
+    """
     frame = b""
     while not (size := rlx.frame_size(frame, 0, len(frame), 2**30)) or len(frame) < size:
         data = sock.recv(size - len(frame) if size else 1)
