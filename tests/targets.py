@@ -24,7 +24,8 @@ class Agent:
         return True
 
     def close(self):
-        made.remove(self)
+        if self in made:
+            made.remove(self)
 
 
 def parameters():
@@ -48,7 +49,8 @@ class Floor(gymnasium.Env):
         return np.array([self.tilt, self.steps]), 0.5, self.steps == 5, False, {}
 
     def close(self):
-        made.remove(self)
+        if self in made:
+            made.remove(self)
 
 
 class Endless(Floor):

@@ -10,6 +10,8 @@ import rlwire
 import rlwire.aio
 from rlwire.errors import EncodeError
 
+gymnasium = pytest.importorskip("gymnasium")
+
 URLS = ("dm-env-rpc://localhost:0", "perlert://localhost:0")
 
 
@@ -25,7 +27,6 @@ async def play(env, seed, steps=20):
 
 @pytest.mark.parametrize("url", URLS)
 def test_environments_of_one_program_play_at_once(url):
-    pytest.importorskip("gymnasium")
     count = 50 if url == URLS[0] else 4  # a PERLERT instance plays one run at a time
 
     async def run(server):
@@ -45,8 +46,6 @@ def test_environments_of_one_program_play_at_once(url):
 
 
 def test_vector_is_that_of_make_vec():
-    gymnasium = pytest.importorskip("gymnasium")
-
     async def run():
         async with rlwire.aio.make_vec("gym:CartPole-v1", 3, workers=0) as envs:
             observations, _ = await envs.reset(seed=1)
@@ -60,8 +59,6 @@ def test_vector_is_that_of_make_vec():
 
 
 def test_errors_are_those_of_the_blocking_calls():
-    pytest.importorskip("gymnasium")
-
     async def run(url):
         env = await rlwire.aio.make(url)
         await env.reset()
@@ -77,8 +74,6 @@ def test_errors_are_those_of_the_blocking_calls():
 
 
 def test_closed_environments_raise_as_the_blocking_ones():
-    gymnasium = pytest.importorskip("gymnasium")
-
     async def run():
         async with rlwire.aio.make_vec("gym:CartPole-v1", 1, workers=0) as envs:
             await envs.reset()
@@ -97,8 +92,6 @@ def test_closed_environments_raise_as_the_blocking_ones():
 
 
 def test_calls_of_a_vector_wait_for_the_step_in_progress():
-    pytest.importorskip("gymnasium")
-
     async def run():
         async with rlwire.aio.make_vec("gym:CartPole-v1", 2, workers=1) as envs:
             await envs.reset()

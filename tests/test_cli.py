@@ -271,7 +271,8 @@ def test_an_environment_is_not_served_where_environments_call(scheme, thing, cap
     ("scheme", "what"),
     [("rlx", "Agent"), ("dm-env-rpc", "Floor"), ("perlert", "Floor"), ("universe", "Floor")],
 )
-def test_environment_is_closed_when_the_port_is_in_use(capsys, scheme, what):
+def test_environment_is_closed_when_the_port_is_in_use(capsys, monkeypatch, scheme, what):
+    monkeypatch.setattr(targets, "made", [])
     kind = socket.SOCK_DGRAM if scheme == "perlert" else socket.SOCK_STREAM
     with socket.socket(type=kind) as sock:
         sock.bind(("127.0.0.1", 0))

@@ -11,7 +11,6 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from gymnasium.error import ClosedEnvironmentError
@@ -28,6 +27,7 @@ from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.urls import parse_url
 from tests import agents
 from tests.raising import raised
+from tests.targets import Stuck
 
 gymnasium = pytest.importorskip("gymnasium")
 pytest.importorskip("hpack")
@@ -81,6 +81,17 @@ def check(scheme, answer):
         assert answer
 
 
+def check_both(scheme, url):
+    with rlwire.connect(url) as client:
+        check(scheme, first_words(scheme, client))
+
+    async def run():
+        async with rlwire.aio.connect(url) as client:
+            check(scheme, await first_words(scheme, client))
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("carrier", ["", "+unix", "+shm"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_client_connects_by_the_url_of_the_server(scheme, carrier, tmp_path):
@@ -94,15 +105,12 @@ def test_client_connects_by_the_url_of_the_server(scheme, carrier, tmp_path):
         else:
             assert (url.scheme, url.host, url.port) == (scheme, "localhost", server.address.port)
             assert url.port != 0
-        with rlwire.connect(server.url) as client:
-            check(scheme, first_words(scheme, client))
+        check_both(scheme, server.url)
         client = rlwire.connect(url)
         check(scheme, first_words(scheme, client))
         client.__exit__(None, None, None)
 
         async def run():
-            async with rlwire.aio.connect(server.url) as client:
-                check(scheme, await first_words(scheme, client))
             client = await rlwire.aio.connect(url)
             check(scheme, await first_words(scheme, client))
             await client.__aexit__(None, None, None)
@@ -163,15 +171,7 @@ def test_closed_environment_of_a_listener_raises(scheme):
 def test_client_reaches_a_local_server_by_a_wildcard_host(scheme, host, wildcard):
     where = anywhere(scheme).replace("localhost", host)
     with rlwire.serve(THINGS[scheme], where) as server:
-        url = server.url.replace(host, wildcard)
-        with rlwire.connect(url) as client:
-            check(scheme, first_words(scheme, client))
-
-        async def run():
-            async with rlwire.aio.connect(url) as client:
-                check(scheme, await first_words(scheme, client))
-
-        asyncio.run(run())
+        check_both(scheme, server.url.replace(host, wildcard))
 
 
 @pytest.mark.parametrize("carrier", ["unix", "shm"])
@@ -310,26 +310,11 @@ def test_for_asyncio():
     check("openpi", asyncio.run(run()))
 
 
-class Failing(gymnasium.Env[Any, Any]):
-    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        self.steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        self.steps += 1
-        if self.steps == 2:
-            raise ValueError("the joint is stuck")
-        return self.observation_space.sample(), 0.0, False, False, {}
-
-
 @pytest.mark.parametrize("url", ["dm-env-rpc://localhost:0", "universe://localhost:+0", "perlert"])
 def test_an_environments_own_exception_has_its_traceback_in_the_log(url, caplog):
     caplog.set_level("DEBUG")
     with (
-        rlwire.serve(Failing, "perlert://localhost:0" if url == "perlert" else url) as server,
+        rlwire.serve(Stuck, "perlert://localhost:0" if url == "perlert" else url) as server,
         rlwire.make(server.url) as env,
         contextlib.suppress(RlwireError),
     ):
@@ -337,7 +322,7 @@ def test_an_environments_own_exception_has_its_traceback_in_the_log(url, caplog)
         for _ in range(1000):
             env.step(0)
     failed = [each for each in caplog.records if each.exc_info and each.levelname == "ERROR"]
-    assert any("the joint is stuck" in (each.exc_text or "") for each in failed)
+    assert any("the arm is stuck" in (each.exc_text or "") for each in failed)
     assert not [each for each in caplog.records if each.name.startswith("hpack")]
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlwire.bench.payloads import BenchStep
-from rlwire.bench.processes import BenchError, die_with_parent, ignoring_sigint, pin
+from rlwire.bench.processes import BenchError, ServerProcess, die_with_parent, ignoring_sigint, pin
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.bench.rows import Exchange, Row, relayed
 from rlwire.urls import parse_url
@@ -40,12 +40,15 @@ class Rival(Row):
         ours, theirs = multiprocessing.Pipe()
         with self._other(_serve_pipe, theirs, self.payload.steps) as server, ours:
             theirs.close()
+            yield _asking(ours.send, ours.recv, server)
 
-            def ask(number: int) -> Any:
-                ours.send(number)
-                return ours.recv()
 
-            yield Exchange(ask, lambda reply: reply[:2], server.cpu_time)
+def _asking(send: Callable[[int], Any], receive: Callable[[], Any], far: ServerProcess) -> Exchange:
+    def ask(number: int) -> Any:
+        send(number)
+        return receive()
+
+    return Exchange(ask, lambda reply: reply[:2], far.cpu_time)
 
 
 def _serve_pipe(
@@ -70,12 +73,7 @@ class _ZeroMQ(Rival):
         ):
             socket.linger = 0
             socket.connect(server.address)
-
-            def ask(number: int) -> Any:
-                socket.send_pyobj(number)
-                return socket.recv_pyobj()
-
-            yield Exchange(ask, lambda reply: reply[:2], server.cpu_time)
+            yield _asking(socket.send_pyobj, socket.recv_pyobj, server)
 
 
 def _serve_zmq(report: Callable[[str], None], steps: Sequence[BenchStep]) -> None:

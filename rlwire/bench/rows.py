@@ -148,8 +148,13 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+_SCHEMES = {"dm_env_rpc": "dm-env-rpc", "rewarder": "universe", "rllink-100": "rllink"}
+
+
 class _Door(Row):
-    scheme: ClassVar = ""
+    @property
+    def scheme(self) -> str:
+        return _SCHEMES.get(self.name, self.name)
 
     @property
     def serves(self) -> Callable[..., Any]:
@@ -157,7 +162,7 @@ class _Door(Row):
 
     def served(self, over: str) -> AbstractContextManager[ServerProcess]:
         """Start the server; its `address` is what `client` connects to."""
-        scheme = self.scheme or self.name.replace("_", "-")
+        scheme = self.scheme
         if over == "tcp":
             url = f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
         else:
@@ -174,10 +179,6 @@ class _Door(Row):
         over = self.over if relays is None else "tcp"
         with self.served(over) as server, self.client(relayed(server.address, relays)) as exchange:
             yield exchange._replace(server_cpu_time=server.cpu_time)
-
-
-class _Rewarder(_Door):
-    scheme = "universe"
 
 
 class _Perlert(_Door):
@@ -329,13 +330,11 @@ class _Agent(_Door):
         client = rlwire.connect(url)
         with contextlib.ExitStack() as stack:
             stack.callback(client.disconnect if self.name == "rlx" else client.close)
-            yield _EXCHANGES[self.scheme or self.name](client, self.exchanged)
+            yield _EXCHANGES[self.scheme](client, self.exchanged)
 
 
 class _RLlink(_Agent):
     """Episodes of `batch` steps: an array of the observations before, between and after them."""
-
-    scheme = "rllink"
 
     @property
     def batch(self) -> int:
@@ -391,7 +390,7 @@ PROVIDERS: dict[str, type[Row]] = {
     "dm_env_rpc": _Door,
     "rlx": _Agent,
     "perlert": _Perlert,
-    "rewarder": _Rewarder,
+    "rewarder": _Door,
     "openpi": _Agent,
     "rllink": _RLlink,
     "rllink-100": _RLlink,
