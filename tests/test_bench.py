@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -26,6 +25,7 @@ from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
+from tests import bench_targets
 from tests.raising import raised
 from tests.waiting import eventually
 
@@ -94,22 +94,9 @@ class TestRows:
 
     @pytest.mark.parametrize("name", ["dm_env_rpc", "perlert", "rewarder", "AsyncVec"])
     @pytest.mark.parametrize("wrong", ["byte", "reward"])
-    def test_a_difference_is_found(self, name, wrong, tmp_path, monkeypatch):
-        (tmp_path / "bench_test_liar.py").write_text(
-            "from rlwire.bench.payloads import replaying\n"
-            "def lying(wrong, steps):\n"
-            "    steps = list(steps)\n"
-            "    state, reward, terminal = steps[1]\n"
-            "    state = state + 1 if wrong == 'byte' else state\n"
-            "    reward = reward + 1 if wrong == 'reward' else reward\n"
-            "    steps[1] = type(steps[1])(state, reward, terminal)\n"
-            "    return replaying(steps)\n"
-        )
-        monkeypatch.syspath_prepend(tmp_path)
-        import bench_test_liar
-
+    def test_a_difference_is_found(self, name, wrong):
         kind = {**PROVIDERS, **RIVALS}[name]
-        make = functools.partial(bench_test_liar.lying, wrong)
+        make = functools.partial(bench_targets.lying, wrong)
         row = kind(name, payload(4), Cores(), make=make)
         with pytest.raises(Mismatch, match=rf"{name}, test, step 1: {wrong}"):
             measuring.measure(row, 0.01)
@@ -126,19 +113,8 @@ class TestRows:
             assert second[1:] == steps[size - 1][1:]
 
     @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
-    def test_a_peer_that_keeps_something_else(self, name, tmp_path, monkeypatch):
-        (tmp_path / "bench_test_peer.py").write_text(
-            "from rlwire.bench.rows import EchoAgent\n"
-            "class Liar(EchoAgent):\n"
-            "    def __setattr__(self, name, value):\n"
-            "        if name == 'kept' and value is not None:\n"
-            "            value = [-value[0], value[1]]\n"
-            "        super().__setattr__(name, value)\n"
-        )
-        monkeypatch.syspath_prepend(tmp_path)
-        import bench_test_peer
-
-        monkeypatch.setattr(PROVIDERS[name], "serves", bench_test_peer.Liar)
+    def test_a_peer_that_keeps_something_else(self, name, monkeypatch):
+        monkeypatch.setattr(PROVIDERS[name], "serves", bench_targets.Liar)
         with pytest.raises(Mismatch, match=f"{name}, test, step 0: byte"):
             PROVIDERS[name](name, payload(4), Cores()).sizes()
 
@@ -173,61 +149,22 @@ class TestRawExchange:
         with raw_exchange(raw_messages(Sizes(5, 1)), datagrams=datagrams) as exchange:
             exchange()
             os.kill(servers[0].pid, signal.SIGTERM)
-            assert gone(servers[0].pid)
+            wait_for_end(servers[0].pid)
             raised(BenchError, exchange)
 
 
-SERVERS = """
-import os, threading, time
-
-def good(report, *words):
-    report(" ".join(words))
-    threading.Event().wait()
-
-def broken(report):
-    raise ValueError("no such agent")
-
-def unfit(report):
-    from rlwire.errors import EncodeError
-    raise EncodeError("no text has it")
-
-def quitting(report):
-    os._exit(3)
-
-def crashing(report):
-    report("here")
-    raise OSError("out of sockets")
-
-def cores(report):
-    report(sorted(os.sched_getaffinity(0)))
-    threading.Event().wait()
-"""
+def has_ended(pid):
+    try:
+        os.kill(pid, 0)
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except ProcessLookupError:  # also of a file that was open as the process ended
+        return True
+    except FileNotFoundError:  # it has ended meanwhile, or there is no /proc
+        return False
 
 
-@pytest.fixture
-def servers(tmp_path, monkeypatch):
-    """A module that a spawned process can import too."""
-    (tmp_path / "bench_test_servers.py").write_text(SERVERS)
-    monkeypatch.syspath_prepend(tmp_path)
-    import bench_test_servers
-
-    yield bench_test_servers
-    del sys.modules["bench_test_servers"]
-
-
-def gone(pid, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
-                return True
-        except ProcessLookupError:  # also of a file that was open as the process ended
-            return True
-        except FileNotFoundError:  # it has ended meanwhile, or there is no /proc
-            pass
-        time.sleep(0.02)
-    return False
+def wait_for_end(pid):
+    eventually(lambda: has_ended(pid), 10.0)
 
 
 class TestServerProcess:
@@ -239,54 +176,42 @@ class TestServerProcess:
             ("quitting", BenchError, "test server process has ended with exit code 3"),
         ],
     )
-    def test_failing_server_process_is_reported(self, servers, name, kind, message):
-        with pytest.raises(kind, match=message), ServerProcess("test", getattr(servers, name)):
+    def test_failing_server_process_is_reported(self, name, kind, message):
+        with (
+            pytest.raises(kind, match=message),
+            ServerProcess("test", getattr(bench_targets, name)),
+        ):
             pass
 
-    def test_exit_reason_of_a_server_process_is_reported(self, servers):
-        with ServerProcess("test", servers.crashing) as server:
-            assert gone(server.pid)
+    def test_exit_reason_of_a_server_process_is_reported(self):
+        with ServerProcess("test", bench_targets.crashing) as server:
+            wait_for_end(server.pid)
             assert server.exit_reason() == (
                 "the test server process has ended with exit code 1: OSError: out of sockets"
             )
-        with ServerProcess("test", servers.good) as server:
+        with ServerProcess("test", bench_targets.good) as server:
             os.kill(server.pid, signal.SIGKILL)
-            assert gone(server.pid)
+            wait_for_end(server.pid)
             assert server.exit_reason() == "the test server process has ended with signal 9"
 
     @pytest.mark.skipif(not allowed_cores(), reason="no process can be pinned here")
-    def test_pinning(self, servers):
+    def test_pinning(self):
         cores = allowed_cores()
-        with ServerProcess("test", servers.cores, cores=cores[-1:]) as server:
+        with ServerProcess("test", bench_targets.cores, cores=cores[-1:]) as server:
             assert server.address == cores[-1:]
         assert allowed_cores() == cores
 
     @pytest.mark.skipif(os.name != "posix", reason="signals are sent by number")
-    def test_it_does_not_outlive_a_killed_parent(self, servers, tmp_path):
-        program = tmp_path / "parent.py"
-        program.write_text(
-            textwrap.dedent(
-                """
-                import bench_test_servers, time
-                from rlwire.bench.processes import ServerProcess
-                if __name__ == "__main__":
-                    with ServerProcess("test", bench_test_servers.good) as server:
-                        print(server.pid, flush=True)
-                        time.sleep(60)
-                """
-            )
-        )
-        parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
-        try:
-            assert parent.stdout is not None
-            pid = int(parent.stdout.readline())
-            os.kill(pid, 0)
-            parent.kill()
+    def test_it_does_not_outlive_a_killed_parent(self):
+        program = [sys.executable, bench_targets.__file__]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as parent:
+            try:
+                pid = int(parent.stdout.readline())
+                os.kill(pid, 0)
+            finally:
+                parent.kill()
             parent.wait(10)
-            assert gone(pid)
-        finally:
-            parent.kill()
-            parent.communicate()
+            wait_for_end(pid)
 
 
 SHAPES = {
@@ -457,12 +382,8 @@ def test_ctrl_c_leaves_no_server_behind(tmp_path):
         start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + 30
         # Two servers, and multiprocessing's resource tracker and forkserver.
-        while len(servers := children(run.pid)) < 4:
-            assert run.poll() is None, run.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        servers = eventually(lambda: len(found := children(run.pid)) >= 4 and found)
         time.sleep(0.5)
         os.killpg(run.pid, signal.SIGINT)
         _out, err = run.communicate(timeout=20)
@@ -470,7 +391,8 @@ def test_ctrl_c_leaves_no_server_behind(tmp_path):
         run.kill()
         run.communicate()
     assert (run.returncode, err) == (130, "rlwire: interrupted\n")
-    assert all(gone(pid) for pid in servers)
+    for pid in servers:
+        wait_for_end(pid)
 
 
 def children(pid):

@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_simulator_and_its_trainer(by, tmp_path):
     (tmp_path / "gateway.py").write_text(program)
     gateway, play = howtos.code(RLX, "sh")[0].replace("rlx://localhost:7001", rlx).splitlines()
     words = [sys.executable, "-m", *play.split()]
-    env = {**os.environ, "PYTHONPATH": str(howtos.INSTALLED.parent)}
+    env = {**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent)}
     with running(gateway, tmp_path) as url, test_howto_train.running(words, env=env):
         if by == "ppo":
             pytest.importorskip("stable_baselines3")

@@ -5,12 +5,14 @@ import os
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
+import rlwire
 from rlwire.universe.rfb.client import RfbClient
 from rlwire.urls import parse_url
-from tests.howtos import INSTALLED, PAGES
+from tests.howtos import PAGES
 from tests.programs import Serving
 
 pytest.importorskip("ale_py")
@@ -26,7 +28,7 @@ def running(line, folder):
     line = PORTS.sub(lambda at: "localhost:" + re.sub(r"\d+", "0", at[1]), line)
     program, *arguments = shlex.split(line)
     module = {"rlwire": ["-m", "rlwire"], "python": []}[program]
-    env = {**os.environ, "PYTHONPATH": str(INSTALLED.parent)}
+    env = {**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent)}
     options = {"url": r"(?:universe|dm-env-rpc)://\S+", "stdout": subprocess.DEVNULL, "env": env}
     with Serving(folder, *module, *arguments, **options) as server:
         yield parse_url(server.url)
