@@ -1,9 +1,12 @@
+import importlib
+import runpy
 import subprocess
 import sys
 
 import pytest
 
 import rlwire
+from rlwire._imports import after_import
 from rlwire.installing import LIBRARIES, install
 from tests.raising import raised
 
@@ -62,3 +65,22 @@ def test_importing_rlwire_imports_no_library(tmp_path):
 @pytest.mark.parametrize("name", list(LIBRARIES))
 def test_an_option_that_a_drop_in_has_not(name):
     assert "no_such_option" in str(raised(TypeError, install, name, no_such_option=True))
+
+
+def test_module_is_changed_at_each_import_until_it_is_uninstalled(tmp_path, monkeypatch):
+    (tmp_path / "pickling.py").write_text("import missing_at_first\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    changed = []
+    stop = after_import("pickling", changed.append)
+    raised(ImportError, importlib.import_module, "pickling")
+    (tmp_path / "missing_at_first.py").touch()
+    importlib.invalidate_caches()
+    module = importlib.import_module("pickling")
+    importlib.reload(module)
+    with pytest.raises(ImportError):  # as `python -m pickling` does: it would run it unchanged
+        runpy.run_module("pickling", run_name="__main__")
+    stop()
+    importlib.reload(module)
+    assert changed == [module, module]
+    for name in ("pickling", "missing_at_first"):
+        del sys.modules[name]
