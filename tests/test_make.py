@@ -8,11 +8,9 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-import pettingzoo
 import pytest
 from gymnasium.utils.env_checker import check_env
 
@@ -21,6 +19,7 @@ from rlwire.environments.remote import ID
 from rlwire.errors import DeadlineExceeded, EncodeError, PeerError
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
+from tests.test_spaces_by_protocol import Meeting, Mirror
 
 
 @pytest.fixture
@@ -88,21 +87,6 @@ def test_vectors(url):
     raised(EncodeError, rlwire.make_vec, [url], env_kwargs={"like": "MountainCar-v0"})
 
 
-class Recording(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(4)
-
-    def __init__(self, seen):
-        self.seen = seen
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.seen.append(int(action))
-        return np.zeros(2, np.float32), 0.0, False, False, {}
-
-
 @pytest.mark.parametrize(
     ("url", "options"),
     [
@@ -112,16 +96,17 @@ class Recording(gymnasium.Env):
     ],
 )
 def test_invalid_action_in_a_vector_is_sent_to_no_server(url, options):
-    seen: list[int] = []
-    make = functools.partial(Recording, seen)
+    space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    mirrors = [Mirror(space, gymnasium.spaces.Discrete(4)) for _ in range(3)]
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(rlwire.serve(make, url, **options)) for _ in range(3)]
+        servers = [stack.enter_context(rlwire.serve(each, url, **options)) for each in mirrors]
         envs = stack.enter_context(contextlib.closing(rlwire.make_vec([s.url for s in servers])))
         envs.reset()
         with pytest.raises(EncodeError, match=r"9|action"):
             envs.step(np.array([2, 2, 9]))
         for _ in range(3):
             envs.step(np.array([1, 1, 1]))
+        seen = [int(action) for each in mirrors for action in each.actions]
         assert 1 in seen
         assert 2 not in seen
 
@@ -226,36 +211,18 @@ def test_waiting_for_a_slot_is_logged(caplog):
 
 
 def test_timeout_of_a_shared_world_names_what_it_waits_for():
-    with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
+    with rlwire.serve(Meeting, "dm-env-rpc://127.0.0.1:0") as server:
         with (
             rlwire.make(server.url, timeout=Timeouts(idle=0.5)) as one,
             pytest.raises(DeadlineExceeded, match="waits for other agents"),
         ):
             one.reset()
-        one = rlwire.make(server.url, timeout=Timeouts(idle=5), agent="one")
-        other = rlwire.make(server.url, timeout=Timeouts(idle=60), agent="other")
+        one = rlwire.make(server.url, timeout=Timeouts(idle=5), agent="a")
+        other = rlwire.make(server.url, timeout=Timeouts(idle=60), agent="b")
         with one, other, ThreadPoolExecutor(1) as aside:
             began = aside.submit(other.reset)
             one.reset()
             began.result(60)
-            *_, truncated, info = one.step(0)
+            *_, truncated, info = one.step(1)
             assert truncated
             assert "waits for other agents" in info["lost"]
-
-
-class Pair(pettingzoo.ParallelEnv[str, int, int]):
-    metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
-    possible_agents: ClassVar[list[str]] = ["one", "other"]
-
-    def observation_space(self, agent):
-        return gymnasium.spaces.Discrete(2)
-
-    action_space = observation_space
-
-    def reset(self, seed=None, options=None):
-        self.agents = list(self.possible_agents)
-        return dict.fromkeys(self.agents, 0), {name: {} for name in self.agents}
-
-    def step(self, actions):
-        each = dict.fromkeys(self.agents, False)
-        return dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, 0.0), each, each, {}
