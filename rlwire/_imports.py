@@ -39,8 +39,12 @@ def use_compiled_modules(path: list[str]) -> None:
 def after_import(name: str, call: Callable[[ModuleType], None]) -> Callable[[], None]:
     """Call `call` with the module `name` whenever it is imported, until the result is called.
 
-    `python -m` of the module fails: it would run the module without the call.
+    `python -m` of the module is refused: it would run the module without the call.
     """
+
+    def get_code(name: str) -> Any:
+        what = f"{name} cannot be run by `python -m`, since rlwire changes it when it is imported"
+        raise ImportError(f"{what}: call its function in a file of your own", name=name)
 
     class Finder:
         @staticmethod
@@ -54,9 +58,8 @@ def after_import(name: str, call: Callable[[ModuleType], None]) -> Callable[[], 
                     own.exec_module(module)
                     call(module)
 
-                loader: Any = SimpleNamespace(
-                    create_module=own.create_module, exec_module=exec_module
-                )
+                loader: Any = SimpleNamespace(create_module=own.create_module, get_code=get_code)
+                loader.exec_module = exec_module
                 spec.loader = loader
             return spec
 

@@ -77,8 +77,7 @@ def test_module_is_changed_at_each_import_until_it_is_uninstalled(tmp_path, monk
     importlib.invalidate_caches()
     module = importlib.import_module("pickling")
     importlib.reload(module)
-    with pytest.raises(ImportError):  # as `python -m pickling` does: it would run it unchanged
-        runpy.run_module("pickling", run_name="__main__")
+    raised(ImportError, runpy.run_module, "pickling")  # as `python -m` does, without the change
     stop()
     importlib.reload(module)
     assert changed == [module, module]
