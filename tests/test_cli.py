@@ -30,15 +30,19 @@ def anywhere(scheme):
     return f"{scheme}://127.0.0.1:{'+' if PROTOCOLS[scheme].plus else ''}0"
 
 
+def status_of(*words):
+    try:
+        return main([*words])
+    except SystemExit as left:
+        return left.code
+
+
 def refused(scheme, arguments):
     """Run `rlwire serve`, which must not serve; return its status. A URL may stand second."""
     thing, *rest = arguments
     if not (rest and "://" in rest[0]):
         rest = [anywhere(scheme), *rest]
-    try:
-        return main(["serve", thing, *rest])
-    except SystemExit as left:
-        return left.code
+    return status_of("serve", thing, *rest)
 
 
 def serving(folder, *arguments):
@@ -232,11 +236,7 @@ class TestPlay:
         ],
     )
     def test_invalid_play_arguments_are_refused(self, capsys, arguments, status, text):
-        try:
-            returned = main(["play", *arguments])
-        except SystemExit as left:
-            returned = left.code
-        check_refusal(capsys, returned, status, text)
+        check_refusal(capsys, status_of("play", *arguments), status, text)
 
     def test_an_environment_that_fails_has_its_traceback_in_the_log(self, caplog):
         with rlwire.serve(Agent, "rlx://localhost:0") as server:

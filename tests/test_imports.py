@@ -178,15 +178,8 @@ def loaded_by(modules):
     )
     # Not in the source tree: its rlwire/ is not the installed package.
     with tempfile.TemporaryDirectory() as elsewhere:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-            cwd=elsewhere,
-        )
-    return set(json.loads(done.stdout))
+        words = [sys.executable, "-c", program]
+        return set(json.loads(subprocess.check_output(words, timeout=60, cwd=elsewhere)))
 
 
 PROTOCOL_ROOMS = {"codecs", "sessions", "environments", *ROOMS}

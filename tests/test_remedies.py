@@ -9,49 +9,34 @@ import pytest
 import rlwire
 import rlwire.errors
 from tests.raising import raised
+from tests.targets import Floor
 
 gymnasium = pytest.importorskip("gymnasium")
 
 
-class Game(gymnasium.Env):
-    observation_space = gymnasium.spaces.Discrete(2)
-    action_space = gymnasium.spaces.Discrete(2)
-    metadata = {"render_modes": []}  # noqa: RUF012
-
-    def reset(self, *, seed=None, options=None):
-        return 0, {}
-
-    def step(self, action):
-        return 0, 1.0, False, False, {}
-
-
-class Box(Game):
+class Box(Floor):
     action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
 
 
-class OldReset(Game):
+class OldReset(Floor):
     def reset(self):
-        return 0
+        return np.zeros(2)
 
 
-class OldStep(Game):
+class OldStep(Floor):
     def step(self, action):
-        return 0, 1.0, False, {}
+        return np.zeros(2), 1.0, False, {}
 
 
-class OldPair(Game):
+class OldPair(Floor):
     def reset(self, **arguments):
-        return np.zeros(2, np.float32)
+        return np.zeros(2)
 
 
 class Old:
-    observation_space, action_space = Game.observation_space, Game.action_space
+    observation_space, action_space = Floor.observation_space, Floor.action_space
 
-    def reset(self):
-        return 0
-
-    def step(self, action):
-        return 0, 0.0, False, {}
+    reset, step = OldReset.reset, OldStep.step
 
 
 class OldSeed(Old):
@@ -62,8 +47,8 @@ class OldSeed(Old):
 @pytest.mark.parametrize(
     ("kind", "action", "remedy"),
     [
-        (Game, 1.0, "use int("),
-        (Game, [1], "int(action[0])"),
+        (Floor, 1.0, "use int("),
+        (Floor, [1], "int(action[0])"),
         (Box, 0.5, "np.array([0.5], np.float32)"),
         (OldReset, 1, "GymV21Environment-v0"),
         (OldStep, 1, "GymV21Environment-v0"),
@@ -111,7 +96,7 @@ def test_port_in_use_suggests_port_0(scheme):
         if kind == socket.SOCK_STREAM:
             taken.listen()
         with pytest.raises(OSError, match="port 0"):
-            rlwire.serve(Game, url)
+            rlwire.serve(Floor, url)
 
 
 @pytest.mark.parametrize(
