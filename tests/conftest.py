@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -305,3 +306,36 @@ class Blobs(Layer):
 @pytest.fixture
 def blobs():
     return Blobs
+
+
+class Interrupter:
+    """Ctrl-C for the main thread, which hears of it once.
+
+    A signal that comes just before a call of the system does not end that call, with Python's own
+    sockets neither: so it is given again until it was heard.
+    """
+
+    def __init__(self):
+        self.heard = threading.Event()
+
+    def _hear(self, *_):
+        if not self.heard.is_set():
+            self.heard.set()
+            raise KeyboardInterrupt
+
+    def __call__(self):
+        until = time.monotonic() + 30
+        while not self.heard.is_set():
+            assert time.monotonic() < until, "the main thread was not interrupted"
+            os.kill(os.getpid(), signal.SIGINT)
+            self.heard.wait(0.05)
+
+
+@pytest.fixture
+def ctrl_c():
+    if os.name != "posix":
+        pytest.skip("signals of POSIX")
+    interrupter = Interrupter()
+    before = signal.signal(signal.SIGINT, interrupter._hear)
+    yield interrupter
+    signal.signal(signal.SIGINT, before)

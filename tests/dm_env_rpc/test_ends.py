@@ -5,10 +5,7 @@ sees the end of the stream is the proof for the first, weak references are for t
 """
 
 import gc
-import os
-import signal
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -21,9 +18,8 @@ from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.grpc.server import GrpcServerSession
 from tests.dm_env_rpc.worlds import World
 from tests.raising import raised
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
-PATIENCE = 30.0
 SPECS = ActionObservationSpecs(
     {1: make_spec("act", (-1,), np.float32)}, {1: make_spec("seen", (-1,), np.float32)}
 )
@@ -31,39 +27,6 @@ HOLDERS = (
     GrpcHandler, GrpcServerSession, grpc.GrpcClientSession, grpc.ClientCall,
     dm_env_rpc.DmEnvRpcClientSession, dm_env_rpc.DmEnvRpcServerSession,
 )  # fmt: skip
-
-
-class Interrupter:
-    """Ctrl-C for the main thread, which hears of it once.
-
-    A signal that comes just before a call of the system does not end that call, with Python's own
-    sockets neither: so it is given again until it was heard.
-    """
-
-    def __init__(self):
-        self.heard = threading.Event()
-
-    def _hear(self, *_):
-        if not self.heard.is_set():
-            self.heard.set()
-            raise KeyboardInterrupt
-
-    def __call__(self):
-        until = time.monotonic() + PATIENCE
-        while not self.heard.is_set():
-            assert time.monotonic() < until, "the main thread was not interrupted"
-            os.kill(os.getpid(), signal.SIGINT)
-            self.heard.wait(0.05)
-
-
-@pytest.fixture
-def ctrl_c():
-    if os.name != "posix":
-        pytest.skip("signals of POSIX")
-    interrupter = Interrupter()
-    before = signal.signal(signal.SIGINT, interrupter._hear)
-    yield interrupter
-    signal.signal(signal.SIGINT, before)
 
 
 class Echo(World.agent):

@@ -10,24 +10,17 @@ from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError
 from rlwire.universe.input import Controls, key, keys_of, pointer, split_action
 from rlwire.universe.spaces import Events, choices
+from tests.raising import raised
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("name", "keysym"),
     [
-        ("left", 0xFF51),
-        ("ArrowUp", 0xFF52),
-        ("A", 0x41),
-        (" ", 0x20),
-        ("ctrl", 0xFFE3),
-        ("rshift", 0xFFE2),
-        ("esc", 0xFF1B),
-        ("pgup", 0xFF55),
-        ("f1", 0xFFBE),
-        ("kp7", 0xFFB7),
+        ("left", 0xFF51), ("ArrowUp", 0xFF52), ("A", 0x41), (" ", 0x20), ("ctrl", 0xFFE3),
+        ("rshift", 0xFFE2), ("esc", 0xFF1B), ("pgup", 0xFF55), ("f1", 0xFFBE), ("kp7", 0xFFB7),
         (0xBEEF1, 0xBEEF1),
     ],
-)
+)  # fmt: skip
 def test_names_of_keys(name, keysym):
     assert key(name, True) == KeyEvent(keysym, True)
 
@@ -54,15 +47,8 @@ def test_events_as_a_space():
     assert all(sample in space for sample in samples)
     assert {type(sample[0]) for sample in samples} == {KeyEvent, PointerEvent}
     assert [] in space
-    for wrong in (
-        [pointer(20, 0)],
-        [pointer(0, 10)],
-        [pointer(0, 0, 2)],
-        [key("b", True)],
-        [3],
-        (key("a", True),),
-    ):
-        assert wrong not in space
+    wrong = [pointer(20, 0)], [pointer(0, 10)], [pointer(0, 0, 2)], [key("b", True)], [3]
+    assert not any(each in space for each in (*wrong, (key("a", True),)))
     assert space == Events(["Left", "a"], [0, 1], (20, 10))
     assert space != Events(["Left"], [0, 1], (20, 10))
     no_pointer = Events(["a"], size=None, seed=1)
@@ -75,10 +61,8 @@ def test_choices_are_numbers_of_actions():
     space, events_of = choices([[], [key("a", True)]])
     assert space.n == 2
     assert events_of(np.int64(1)) == [KeyEvent(0x61, True)]
-    with pytest.raises(EncodeError, match="not in"):
-        events_of(2)
-    with pytest.raises(ValueError, match="empty"):
-        choices([])
+    raised(EncodeError, events_of, 2)
+    raised(ValueError, choices, [])
 
 
 def press(controls, name, down, viewer="anna"):
@@ -152,8 +136,8 @@ def test_actions_that_are_computed():
     controls.receive("anna", PointerEvent(50, 7, 1))
     assert controls.action() == 0.5
     assert seen[-1] == (frozenset({"Button1"}), (50, 7))
-    with pytest.raises(ValueError, match="keys= or play="):
-        Controls({"a": 1}, play)
+    for text, given in (("keys= or play=", ({"a": 1}, play)), ("'Lift'", ({"Lift": 1},))):
+        assert text in str(raised(ValueError, Controls, *given))
 
 
 def test_held_keys_of_a_viewer_are_bounded():
@@ -161,11 +145,6 @@ def test_held_keys_of_a_viewer_are_bounded():
     for number in range(10_000):
         controls.receive("anna", KeyEvent(0x0100_1000 + number, True))
     assert len(controls._held["anna"]) == 64
-
-
-def test_unknown_keys_are_rejected():
-    with pytest.raises(ValueError, match="unknown key 'Lift'"):
-        Controls({"Lift": 1})
 
 
 class Game:

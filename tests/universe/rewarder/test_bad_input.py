@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 
 from rlwire.codecs.websocket.frames import FrameEncoder
-from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
+from rlwire.errors import DecodeError, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.websocket import Closed, WebSocketServerSession
@@ -25,10 +25,6 @@ FEW = Limits(received=1 << 20, items=10_000)
 DESCRIBE = (
     '{"method":"v0.env.describe","headers":{"message_id":0,"episode_id":"1"},'
     '"body":{"env_id":"a","env_state":"b","fps":60}}'
-)
-REWARD = (
-    '{"method":"v0.env.reward","headers":{"message_id":1,"episode_id":"1"},'
-    '"body":{"reward":1,"done":false,"info":{}}}'
 )
 
 
@@ -84,27 +80,18 @@ def others(server):
         yield go_on
 
 
-@pytest.mark.parametrize(
-    ("sent", "code", "words"),
-    [
-        (["nope"], 1007, "at byte"),
-        ([message_of("v0.my.own", 1, '{"a":[' + "[]," * 10_000 + "[]]}")], 1009, "items=10000"),
-        ([ping(), ping()], 1008, "message_id 1 was used"),
-    ],
-    ids=["no JSON", "many values", "the same id twice"],
-)
-def test_invalid_messages_end_the_connection(server, others, sent, code, words):
+def test_repeated_id_ends_the_connection_with_its_reason(server, others):
     with opened(server) as bad:
-        for each in sent:
-            bad.send(each)
+        bad.send(ping())
+        bad.send(ping())
         messages = []
         with pytest.raises(Closed) as caught:  # noqa: PT012
             while True:
                 messages.append(json.loads(bad.receive()))
     assert messages[-1]["method"] == "v0.connection.close"
     message = messages[-1]["body"]["message"]
-    assert words in message
-    assert caught.value.code == code
+    assert "message_id 1 was used" in message
+    assert caught.value.code == 1008
     assert message.startswith(caught.value.reason[:100])  # a close frame has room for 123 bytes
     others()
     eventually(lambda: server.clients == 2)
@@ -186,23 +173,13 @@ def test_unread_replies_are_bounded(server, others):
         others()
 
 
-@pytest.mark.parametrize(
-    ("sent", "kind", "code", "words"),
-    [
-        (["nope"], DecodeError, 1007, "at byte"),
-        ([message_of("v0.my.own", 1, '{"a":' * 70 + "1" + "}" * 70)], LimitExceeded, 1009, "depth"),
-        ([REWARD, REWARD], RemoteProtocolError, 1008, "message_id 1 was used"),
-    ],
-    ids=["no JSON", "deep JSON", "the same id twice"],
-)
-def test_invalid_server_messages_end_the_client(sent, kind, code, words):
+def test_invalid_server_message_ends_the_client_with_its_code():
     codes = []
 
     def lie(peer):
         peer.send(DESCRIBE)
         peer.receive()  # the first ping, which is not answered
-        for each in sent:
-            peer.send(each)
+        peer.send("nope")
         try:
             while True:
                 peer.receive()
@@ -212,9 +189,9 @@ def test_invalid_server_messages_end_the_client(sent, kind, code, words):
     make = functools.partial(WebSocketServerSession, kind="text")
     with ThreadServer("127.0.0.1:0", make, lie) as liar:
         with RewarderClient(str(liar.address), attach=True) as client:
-            with pytest.raises(kind, match=words):  # noqa: PT012
+            with pytest.raises(DecodeError, match="at byte"):  # noqa: PT012
                 for _ in range(10):
                     client.step(10)
             raised(RlwireError, client.act, [])
         eventually(lambda: codes)
-    assert codes == [code]
+    assert codes == [1007]

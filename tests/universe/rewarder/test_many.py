@@ -2,9 +2,6 @@
 
 import asyncio
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +13,7 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_headers
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
 from rlwire.websocket import connect
+from tests.raising import raised
 from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
 
@@ -215,44 +213,13 @@ def test_a_lock_that_both_take_is_no_deadlock(serving, join):
     assert received == 300
 
 
-AGENT = """
-import sys
-from rlwire.universe.rewarder import RewarderClient
-
-try:
-    with RewarderClient(sys.argv[1], attach=True) as client:
-        print(client.step().texts, flush=True)
-        client.step()
-except KeyboardInterrupt:
-    print("interrupted", client.statistics())
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_ctrl_c_while_an_agent_waits(serving, tmp_path):
-    server = serving()
-    with subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(server.address)],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as agent:
-        assert agent.stdout is not None
-        try:
-            eventually(lambda: server.clients == 1, 60.0)  # an interpreter, on a busy machine
-            server.text("go on")
-            assert agent.stdout.readline() == "('go on',)\n"
-            time.sleep(0.1)
-            agent.send_signal(signal.SIGINT)
-            out, err = agent.communicate(timeout=5)
-        finally:
-            agent.kill()
-    assert out.startswith("interrupted {'connections': 1")
-    assert err == ""
-    assert agent.returncode == 0
-    eventually(lambda: server.clients == 0)
+def test_ctrl_c_while_an_agent_waits(serving, join, ctrl_c):
+    server = serving(on_action=lambda action: ctrl_c())
+    agent = join(server, attach=True)
+    agent.act([("A", 1)])
+    raised(KeyboardInterrupt, agent.step)
+    server.text("go on")
+    assert agent.step(10).texts == ("go on",)
 
 
 def test_an_agent_that_only_acts(serving, join):
