@@ -20,13 +20,7 @@ def test_a_signal_ends_the_wait(number):
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_a_signal_before_the_wait_counts():
-    with stop_signals() as stopping:
-        signal.raise_signal(signal.SIGTERM)
-        assert stopping.wait() == "SIGTERM"
-
-
-def test_handlers_set_by_others_are_replaced():
+def test_signal_before_the_wait_counts_and_handlers_set_by_others_are_replaced():
     with stop_signals() as stopping:
         with keep_signals():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

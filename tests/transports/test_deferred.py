@@ -50,43 +50,42 @@ def way(request, blobs):
         yield server, Later
 
 
-def test_replies_come_in_order(way, blobs):
-    server, later = way
-    with tcp.connect(server.address, blobs()) as connection:
-        for word in (b"one", b"two" * 100_000, b"three"):
-            connection.send(word)
-        for number in range(3):
-            eventually(lambda n=number: len(later.made) == n + 1)
-            later.do(later.made[number].set, b"%d" % number * 100_000)
-            assert connection.receive() == b"%d" % number * 100_000
-        assert len(later.made) == 3
+@pytest.fixture
+def peer(way, blobs):
+    with tcp.connect(way[0].address, blobs()) as connection:
+        yield connection
 
 
-def test_failed_deferred_reply_fails_alone(way, blobs, log):
-    server, later = way
-    with tcp.connect(server.address, blobs()) as connection:
-        connection.send(b"number")
-        eventually(lambda: later.made)
-        later.do(later.made[0].set, 5)
-        assert connection.receive() == b"number: TypeError"
-        connection.send(b"x")
-        eventually(lambda: len(later.made) == 2)
-        later.do(later.made[1].fail, ZeroDivisionError("one of those days"))
-        raised(ConnectionClosed, connection.receive)
+def deferred(way, peer, word):
+    """The reply that the server defers."""
+    made = way[1].made
+    count = len(made)
+    peer.send(word)
+    eventually(lambda: len(made) > count)
+    return made[-1]
+
+
+def test_replies_come_in_order(way, peer):
+    _, later = way
+    for word in (b"one", b"two" * 100_000, b"three"):
+        peer.send(word)
+    for number in range(3):
+        eventually(lambda n=number: len(later.made) == n + 1)
+        later.do(later.made[number].set, b"%d" % number * 100_000)
+        assert peer.receive() == b"%d" % number * 100_000
+    assert len(later.made) == 3
+
+
+def test_deferred_reply_may_be_none_or_fail_alone(way, peer, log):
+    do = way[1].do
+    do(deferred(way, peer, b"x").cancel)
+    do(deferred(way, peer, b"x").set, b"y")
+    assert peer.receive() == b"y"
+    do(deferred(way, peer, b"number").set, 5)
+    assert peer.receive() == b"number: TypeError"
+    do(deferred(way, peer, b"x").fail, ZeroDivisionError("one of those days"))
+    raised(ConnectionClosed, peer.receive)
     eventually(lambda: "one of those days" in log.text)
-
-
-def test_deferred_none_sends_no_reply(way, blobs):
-    server, later = way
-    with tcp.connect(server.address, blobs()) as connection:
-        for number in range(3):
-            connection.send(b"x")
-            eventually(lambda n=number: len(later.made) == n + 1)
-            if number == 1:
-                later.do(later.made[number].set, b"y")
-                assert connection.receive() == b"y"
-            else:
-                later.do(later.made[number].cancel)
 
 
 def test_a_peer_that_leaves_cancels_it(way, blobs, raw):
@@ -101,19 +100,18 @@ def test_a_peer_that_leaves_cancels_it(way, blobs, raw):
     later.made[0].set(b"for nobody")
 
 
-def test_stopping_server_waits_for_deferred_replies(way, blobs):
+def test_stopping_server_waits_for_deferred_replies(way, peer):
     server, later = way
-    with tcp.connect(server.address, blobs()) as connection, ThreadPoolExecutor(1) as pool:
-        connection.send(b"x")
-        eventually(lambda: later.made)
+    reply = deferred(way, peer, b"x")
+    with ThreadPoolExecutor(1) as pool:
         if later.loops:
             stopping = asyncio.run_coroutine_threadsafe(server.stop(10), later.loops[0])
         else:
             stopping = pool.submit(server.stop, 10)
         time.sleep(0.7)  # a thread has looked once whether the peer is there
-        later.do(later.made[0].set, b"done")
-        assert connection.receive() == b"done"
-        raised(ConnectionClosed, connection.receive)
+        later.do(reply.set, b"done")
+        assert peer.receive() == b"done"
+        raised(ConnectionClosed, peer.receive)
         stopping.result(10)
 
 

@@ -68,8 +68,6 @@ class Responder:
             assert self.room.gate.wait(60)
         if word == b"open":
             self.room.gate.set()
-        if word == b"drain":
-            self.connection.session.drain()
         if word == b"meet":
             return self.meet()
         return 5 if word == b"cannot" else event
@@ -354,20 +352,6 @@ def test_our_client_uses_tls_with_both_servers(workers, room, files):
         tls = with_alpn(ClientTLS(files.ca))
         with server as address, tcp.connect(address, session(secure=True), tls=tls) as connection:
             exchange_sizes(connection)
-
-
-# GOAWAY amid calls (section 6.8).
-
-
-def test_goaway_of_ours_lets_grpcio_end_its_calls_and_start_others(room):
-    with served("threads", room) as address, grpc.insecure_channel(address, options=BIG) as channel:
-        one = Stream(channel)
-        assert one.exchange(b"drain") == b"drain"
-        exchange_sizes(one)
-        assert channel.unary_unary(METHOD)(b"on another connection", wait_for_ready=True)
-        assert len({made.connection for made in room.made}) == 2
-        assert one.exchange(b"still") == b"still"
-        assert one.close() is grpc.StatusCode.OK
 
 
 def test_grpcios_goaway_lets_us_end_our_call():

@@ -343,7 +343,3 @@ def test_a_handler_may_stop_the_server(start, dial):
     assert server.wait(5)
     with pytest.raises(RuntimeError, match=str(server.address)):
         server.start()
-
-
-def test_a_server_that_never_started_can_be_stopped(blobs):
-    ThreadServer(LOOPBACK, blobs, echo).stop()

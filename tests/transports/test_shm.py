@@ -82,16 +82,6 @@ def undisturbed(path, blobs):
         assert other.exchange(b"after") == b"after"
 
 
-def test_ring_wraps_around(served, blobs, peer):
-    served()
-    peer = peer()
-    frame = blobs.frame(random.Random(1).randbytes(3000))
-    for _ in range(5):
-        peer.write(frame)
-        assert peer.read(len(frame)) == frame
-    assert peer.gave > 3 * 4096
-
-
 def test_backpressure(served, blobs, small):
     reading, done = threading.Event(), threading.Event()
 

@@ -41,6 +41,13 @@ async def connected(blobs, timeout=None):
         await connection.wait_closed()
 
 
+async def cancel(task):
+    """Cancel before the task can go on."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 def test_closed_connection_is_freed(run, blobs):
     kept = []
 
@@ -124,17 +131,13 @@ async def test_a_cancelled_receive_loses_nothing(run, blobs):
     async with connected(blobs) as (connection, peer):
         receiving = asyncio.create_task(connection.receive())
         await asyncio.sleep(0.01)
-        receiving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await receiving
+        await cancel(receiving)
         receiving = asyncio.create_task(connection.receive())
         await asyncio.sleep(0.01)
         # The message comes and the task is cancelled before it can go on.
         peer.sendall(blobs.frame(b"precious"))
         connection.on_readable()
-        receiving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await receiving
+        await cancel(receiving)
         peer.sendall(blobs.frame(b"next"))
         assert await connection.receive() == b"precious"
         assert await connection.receive() == b"next"
@@ -150,9 +153,7 @@ async def test_reply_of_a_cancelled_exchange_is_discarded(run, blobs, sent):
             assert peer.recv(1000)
             peer.sendall(blobs.frame(b"previous"))
             connection.on_readable()
-            exchange.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await exchange
+            await cancel(exchange)
             exchange = asyncio.create_task(connection.exchange(sent))
             await asyncio.sleep(0)
             assert peer.recv(1000)
@@ -161,9 +162,7 @@ async def test_reply_of_a_cancelled_exchange_is_discarded(run, blobs, sent):
         # It has not come; nobody could tell it from the next one.
         exchange = asyncio.create_task(connection.exchange(sent))
         await asyncio.sleep(0)
-        exchange.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await exchange
+        await cancel(exchange)
         with contextlib.suppress(OSError):
             peer.sendall(blobs.frame(b"previous"))
         assert connection.closed
@@ -176,9 +175,7 @@ async def test_a_cancelled_send_closes(run, blobs):
     async with connected(blobs) as (connection, _):
         sending = asyncio.create_task(connection.send(bytes(50_000_000)))
         await asyncio.sleep(0.05)
-        sending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
+        await cancel(sending)
         with pytest.raises(ConnectionClosed, match="inside a message"):
             await connection.receive()
 
