@@ -65,60 +65,26 @@ class Player:
         return seen
 
 
-def registered(**arguments):
-    player = Player(**arguments)
-    player.session.register("a", "ann", player.now)
-    assert player.hears("city:7;registered=a") == [SlotGranted("a")]
-    player.hears(HELD)
-    player.sent()
+EXCHANGE = [
+    lambda player: player.session.register("a", "ann", player.now),
+    lambda player: player.hears("city:7;registered=a") + player.hears(HELD),
+    lambda player: player.session.set_ready(True, player.now) or player.hears(READY),
+    lambda player: player.hears("city:7;start=port:32323"),
+    lambda player: player.step(0, 1000),
+    lambda player: player.step(1, 1033, done=True),
+    lambda player: player.session.close(),
+]
+"""What leads from each state to the next."""
+
+
+def player_in(state):
+    player = Player()
+    for number, lead in enumerate(EXCHANGE[: list(PerlertState).index(state)]):
+        lead(player)
+        if number < 4:
+            player.sent()
+    assert player.state is state
     return player
-
-
-def ready(**arguments):
-    player = registered(**arguments)
-    player.session.set_ready(True, player.now)
-    player.hears(READY)
-    player.sent()
-    return player
-
-
-def starting(**arguments):
-    player = ready(**arguments)
-    assert player.hears("city:7;start=port:32323") == [EpisodeStarted("a", 32323)]
-    player.sent()
-    return player
-
-
-def playing(**arguments):
-    player = starting(**arguments)
-    player.step(0, 1000)
-    return player
-
-
-def done(**arguments):
-    player = playing(**arguments)
-    player.step(1, 1033, done=True)
-    return player
-
-
-def closed(**arguments):
-    player = done(**arguments)
-    player.session.close()
-    return player
-
-
-def registering(**arguments):
-    player = Player(**arguments)
-    player.session.register("a", "ann", player.now)
-    player.sent()
-    return player
-
-
-MAKERS = {
-    PerlertState.IDLE: Player, PerlertState.REGISTERING: registering,
-    PerlertState.REGISTERED: registered, PerlertState.READY: ready, PerlertState.STARTING: starting,
-    PerlertState.ROLLOUT: playing, PerlertState.DONE: done, PerlertState.CLOSED: closed,
-}  # fmt: skip
 
 
 def texts(seen, part):
@@ -197,14 +163,14 @@ def test_figure_1():
 
 
 def test_failed_encoding_does_not_change_the_state():
-    player = registered()
+    player = player_in(PerlertState.REGISTERED)
     for key, tag in (("", "ann"), ("a,b", "ann"), ("a", "an;n")):
         raised(EncodeError, player.session.register, key, tag, player.now)
     raised(LimitExceeded, player.session.register, "a", "n" * 2000, player.now)
     assert player.state is PerlertState.REGISTERED
     assert player.session.key == "a"
     assert player.sent() == []
-    player = playing()
+    player = player_in(PerlertState.ROLLOUT)
     player.session.act("walk", player.now)
     raised(EncodeError, player.session.act, "up:down", player.now)
     assert player.sent() == ["32323 city:7;action=walk"]
@@ -238,7 +204,7 @@ def test_a_registration_is_repeated_with_a_lobby_request_beside_it():
 
 
 def test_slot_of_another_client_counts_when_seen_twice():
-    player = registering()
+    player = player_in(PerlertState.REGISTERING)
     player.now = 0.1
     assert player.hears(OTHERS)[1:] == []
     player.now = 0.2
@@ -249,9 +215,9 @@ def test_slot_of_another_client_counts_when_seen_twice():
     assert player.waits(100.0) == []
 
 
-@pytest.mark.parametrize("make", [registering, ready])
-def test_an_unknown_slot_is_given_up(make):
-    player = make()
+@pytest.mark.parametrize("state", [PerlertState.REGISTERING, PerlertState.READY])
+def test_an_unknown_slot_is_given_up(state):
+    player = player_in(state)
     player.hears("city:7;b=open,citizen,cpu,ready")
     player.now = 0.3
     [event] = player.hears("city:7;b=open,citizen,cpu,ready")
@@ -261,7 +227,7 @@ def test_an_unknown_slot_is_given_up(make):
 
 @pytest.mark.parametrize("state", [PerlertState.REGISTERED, PerlertState.READY])
 def test_a_held_slot_is_kept_alive(state):
-    player = MAKERS[state]()
+    player = player_in(state)
     text = HELD if state is PerlertState.REGISTERED else READY
     times = []
     for _ in range(10):
@@ -276,7 +242,7 @@ def test_a_held_slot_is_kept_alive(state):
 
 
 def test_client_sends_to_the_rollout_port_at_once():
-    player = ready()
+    player = player_in(PerlertState.READY)
     player.hears("city:7;start=port:32323")
     seen = player.waits(0.6)
     # No action was chosen yet, so none is made up.
@@ -288,7 +254,7 @@ def test_client_sends_to_the_rollout_port_at_once():
 
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
 def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state):
-    player = MAKERS[state]()
+    player = player_in(state)
     port = (HOST, 40000)
     seen = player.step(3, 1000, peer=port)
     expected = [EpisodeStarted("a", 40000)] if state is PerlertState.READY else []
@@ -301,7 +267,7 @@ def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state):
 
 
 def test_client_that_is_not_ready_ignores_start_and_steps():
-    player = registered()
+    player = player_in(PerlertState.REGISTERED)
     assert player.hears("city:7;start=port:32323") == []
     assert player.step(1, 1000) == []
     assert player.state is PerlertState.REGISTERED
@@ -321,7 +287,7 @@ def test_ipv6_addresses_keep_flow_and_scope():
 
 
 def test_steps_come_out_in_order_and_the_others_are_counted():
-    player = playing()
+    player = player_in(PerlertState.ROLLOUT)
     taken = [
         frame.step
         for number, timestamp in [(1, 1033), (4, 1133), (4, 1133), (2, 1066), (4, 1100), (5, 1166)]
@@ -331,38 +297,33 @@ def test_steps_come_out_in_order_and_the_others_are_counted():
     counts = {"frames": 4, "skipped": 2, "duplicates": 1, "late": 2}
     statistics = player.session.statistics()
     assert statistics == {**dict.fromkeys(statistics, 0), **counts}
-    player = playing()  # equal numbers are ordered by their timestamps
+    player = player_in(PerlertState.ROLLOUT)  # equal numbers are ordered by their timestamps
     stamps = (1001, 1003, 1002, 1003, 1004)
     assert [len(player.step(0, stamp)) for stamp in stamps] == [1, 1, 0, 0, 1]
     counts = player.session.statistics()
     assert (counts["late"], counts["duplicates"], counts["skipped"]) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
-def test_step_from_another_host_is_ignored(state):
-    player = MAKERS[state]()
-    assert player.step(3, 1000, peer=("10.0.0.2", 32323)) == []
-    assert player.hears("city:7;start=port:1", ("10.0.0.2", 32322)) == []
-    assert player.state is state
-    assert player.session.foreign == 2
-
-
-def test_datagrams_of_others_are_counted_and_ignored():
-    player = playing()
-    for peer in [(HOST, 1), ("10.0.0.2", 32323), ("10.0.0.2", 32322), "nobody", None, ()]:
+@pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING, PerlertState.ROLLOUT])
+def test_datagrams_of_others_are_counted_and_ignored(state):
+    player = player_in(state)
+    strangers = [("10.0.0.2", 32323), ("10.0.0.2", 32322), "nobody", None, ()]
+    if state is PerlertState.ROLLOUT:
+        strangers.append((HOST, 1))
+    for peer in strangers:
         assert player.step(5, 2000, peer=peer) == []
-        assert player.hears("city:7;message=x", peer) == []
-    assert player.hears("city:7;message=x", ROLLOUT) == []
+        assert player.hears("city:7;start=port:1", peer) == []
     for text in ["city:8;message=x", "town:7;message=x", "city:8:2000:5;obs=;reward=;done=true"]:
         assert player.hears(text, LOBBY) == []
         assert player.hears(text, ROLLOUT) == []
-    assert player.session.foreign == 19
-    assert player.state is PerlertState.ROLLOUT
+    assert player.hears("city:7;message=x", ROLLOUT) == []
+    assert player.session.foreign == 2 * len(strangers) + 7
+    assert player.state is state
 
 
 @pytest.mark.parametrize("state", PerlertState)
 def test_no_datagram_raises(state):
-    player = MAKERS[state]()
+    player = player_in(state)
     chance = random.Random(state.value)
     seeds = [
         b"city:7:1590853116323:4;obs=x:0.54;reward=-1.5;done=true;extra=e",
@@ -379,13 +340,13 @@ def test_no_datagram_raises(state):
         player.session.datagrams()
     if state is not PerlertState.CLOSED:
         assert player.session.malformed > 100
-    player = playing()
+    player = player_in(PerlertState.ROLLOUT)
     assert player.hears("city:7:1034:1;obs=;reward=0;done=perhaps", ROLLOUT) == []
     assert player.session.malformed == 1
 
 
 def test_an_action_is_repeated_unless_another_is_chosen():
-    player = playing()
+    player = player_in(PerlertState.ROLLOUT)
     player.session.act("left", 0.0)
     times = []
     for number in range(1, 60):
@@ -401,7 +362,7 @@ def test_an_action_is_repeated_unless_another_is_chosen():
 
 @pytest.mark.parametrize("acted", [True, False])
 def test_lost_done_is_requested_until_it_arrives(acted):
-    player = playing()
+    player = player_in(PerlertState.ROLLOUT)
     if acted:
         player.session.act("left", 0.0)
     word = "action=left" if acted else "city:7;lobby"
@@ -416,7 +377,7 @@ def test_lost_done_is_requested_until_it_arrives(acted):
 
 
 def test_acting_agent_requests_a_lost_done_too():
-    player = playing()
+    player = player_in(PerlertState.ROLLOUT)
     times = []
     gave_up = []
     while player.state is PerlertState.ROLLOUT:
@@ -432,7 +393,7 @@ def test_acting_agent_requests_a_lost_done_too():
 
 @pytest.mark.parametrize("text", [OPEN, HELD, OTHERS, "city:7;b=open,citizen,cpu,ready"])
 def test_ended_run_is_detected_in_the_lobby(text):
-    player = playing()
+    player = player_in(PerlertState.ROLLOUT)
     player.waits(9.9)
     player.hears(text)
     assert texts(player.waits(10.3), "32322 city:7;lobby") == [10.0, 10.25]
@@ -454,7 +415,7 @@ def next_run(player):
 
 
 def test_start_of_the_old_run_does_not_start_the_next():
-    player = next_run(done())
+    player = next_run(player_in(PerlertState.DONE))
     assert player.hears("city:7;start=port:32324") == []
     # It could be a new one, so that port is asked, and the lobby port soon.
     assert player.waits(0.3) == [(0.0, "32324 city:7;lobby"), (0.25, "32322 city:7;lobby")]
@@ -471,7 +432,7 @@ def test_start_of_the_old_run_does_not_start_the_next():
 
 
 def test_server_whose_clock_was_set_back_is_accepted_after_a_timeout():
-    player = next_run(done())
+    player = next_run(player_in(PerlertState.DONE))
     player.now = 14.9
     assert player.step(5, 10) == []
     player.now = 15.0
@@ -480,7 +441,7 @@ def test_server_whose_clock_was_set_back_is_accepted_after_a_timeout():
 
 
 def test_a_registration_waits_while_others_play_on():
-    player = done()
+    player = player_in(PerlertState.DONE)
     player.session.register("a", "ann", player.now)
     for second in range(1, 300):
         assert events(player.waits(float(second))) == []
@@ -491,7 +452,7 @@ def test_a_registration_waits_while_others_play_on():
     assert texts(seen, "register=a,ann")
     assert player.hears("city:7;registered=a") == [SlotGranted("a")]
     # A server that falls silent is not waited for.
-    player = done()
+    player = player_in(PerlertState.DONE)
     player.session.register("a", "ann", player.now)
     player.hears(READY)
     [(when, event)] = events(player.waits(100.0))
@@ -499,7 +460,7 @@ def test_a_registration_waits_while_others_play_on():
 
 
 def test_a_closed_session_is_silent():
-    player = playing()
+    player = player_in(PerlertState.ROLLOUT)
     player.session.act("left", 0.0)
     player.session.close()
     assert player.session.closed
