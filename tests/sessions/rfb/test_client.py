@@ -86,14 +86,14 @@ def offer(kind, version):
     )
 
 
-def greeting(version=(3, 8)):
+def greeting(version=(3, 8), size=(WIDTH, HEIGHT)):
     """Everything of a server's handshake without a password."""
-    return offer(1, version) + (bytes(4) if version >= (3, 8) else b"") + init()
+    return offer(1, version) + (bytes(4) if version >= (3, 8) else b"") + init(*size)
 
 
-def opened(**options):
+def opened(size=(WIDTH, HEIGHT), **options):
     peer = Viewer(**options)
-    peer.feed(greeting())
+    peer.feed(greeting(size=size))
     peer.read()
     return peer
 
@@ -198,13 +198,15 @@ def test_a_handshake_that_fails(data, kind, words):
     raised(RemoteProtocolError, Viewer().feed, ASKED)
 
 
-def test_a_handshake_ended_at_every_byte():
-    data = greeting()
-    for have in range(len(data)):
+def test_a_stream_ended_at_every_byte():
+    start = greeting()
+    data = start + update(rectangle(1, 1, 2, 2), rectangle())
+    for have in range(len(data) + 1):
         peer = Viewer(piece=1)
         peer.feed(data[:have])
         raised(ConnectionClosed, peer.end)
-        assert peer.core.broken
+        assert peer.core.broken == (have not in (len(start), len(data)))
+        assert peer.session.updates == (have == len(data))
         assert peer.session.closed
 
 
@@ -263,9 +265,9 @@ def test_an_update_up_to_its_last_rectangle():
     assert peer.feed(data[:-12]) == []
     (painted,) = peer.feed(LAST)
     assert [tuple(one)[:2] for one in painted.rectangles] == [(0, 0), (1, 0)]
-    assert peer.feed(encode(Bell())) == [Bell()]
     assert len(peer.feed(update(rectangle(), LAST, count=5))) == 1  # before the count is reached
-    assert peer.feed(encode(Bell())) == [Bell()]
+    cut_text, colours = b"\3\0\0\0\0\0\0\3a\nb", b"\1\0\0\0\0\1" + bytes(6)  # are read past
+    assert peer.feed(cut_text + colours + encode(Bell())) == [Bell()]
     assert peer.feed(update()) == [Painted([])]
     assert peer.session.updates == 2
 
@@ -276,19 +278,6 @@ def test_many_changes_are_joined():
         peer.feed(update(*[rectangle(x, 1, 1, 2) for x in (1, 2, 3, 6)]))
     (changed,) = [one for one in peer.session.pop_changes() if one.width > 1]
     assert tuple(changed)[:4] == (1, 1, 6, 2)
-
-
-def test_an_update_ended_at_every_byte():
-    data = update(rectangle(1, 1, 2, 2), rectangle())
-    for have in range(1, len(data)):
-        peer = opened()
-        assert peer.feed(data[:have]) == []
-        raised(ConnectionClosed, peer.end)
-        assert peer.core.broken
-    peer = opened()
-    peer.feed(update(rectangle()))
-    raised(ConnectionClosed, peer.end)
-    assert not peer.core.broken
 
 
 @pytest.mark.each(
@@ -314,17 +303,15 @@ def test_bad_input_ends_the_connection(data, kind, words):
 
 def test_an_update_is_bounded_as_a_whole():
     peer = opened(limits=Limits(received=2000))
-    assert raised(LimitExceeded, peer.feed, update(*[rectangle()] * 20)).limit == "received"
-    peer = opened(limits=Limits(received=2000))
     for _ in range(20):
         peer.feed(update(rectangle()))
     assert peer.session.updates == 20
+    assert raised(LimitExceeded, peer.feed, update(*[rectangle()] * 20)).limit == "received"
 
 
 def test_painted_pixels_of_an_update_are_bounded():
-    peer = Viewer(piece=40)  # so that several calls paint it
-    peer.feed(greeting()[: -len(init())] + init(512, 512))
-    fill = struct.pack(">HHHHi", 0, 0, 512, 512, Encoding.TIGHT) + b"\x80\1\2\3"
+    peer = opened((512, 512), piece=40)  # so that several calls paint it
+    fill = sign(Encoding.TIGHT, 0, 0, 512, 512, b"\x80\1\2\3")
     for _ in range(3):
         peer.feed(update(*[fill] * 16))
     assert peer.session.updates == 3
@@ -356,8 +343,7 @@ STORMS = {
 @pytest.mark.parametrize("kind", STORMS)
 def test_pixels_and_sizes_are_paid_by_time(kind, continuous):
     storm, most = STORMS[kind]
-    peer = Viewer(limits=Limits(pixels=2**16), continuous=continuous)
-    peer.feed(greeting()[: -len(init())] + init(256, 256))
+    peer = opened((256, 256), limits=Limits(pixels=2**16), continuous=continuous)
     if continuous:
         peer.feed(encode(EndOfContinuousUpdates()))
     peer.core.check(100.0)
@@ -371,8 +357,7 @@ def test_pixels_and_sizes_are_paid_by_time(kind, continuous):
 
 
 def test_a_session_asks_for_a_tick_before_pixels_run_out():
-    peer = Viewer(limits=Limits(pixels=2**16))
-    peer.feed(greeting()[: -len(init())] + init(256, 256))
+    peer = opened((256, 256), limits=Limits(pixels=2**16))
     peer.core.check(100.0)
     assert peer.session.next_deadline() is None
     peer.feed(update(*[FILL] * 16) + update(FILL))
@@ -383,23 +368,20 @@ def test_a_session_asks_for_a_tick_before_pixels_run_out():
 
 def test_an_update_that_never_ends_is_late():
     peer = opened(update_timeout=5.0)
-    peer.feed(update(rectangle(), rectangle())[:-1])
     session = peer.session
-    assert session.next_deadline() is None
-    session.tick(100.0)
-    assert session.next_deadline() == 105.0
-    session.tick(104.9)
-    assert "5" in str(raised(DeadlineExceeded, peer.core.check, 105.0))
-    assert session.closed
-    peer = opened(update_timeout=5.0)  # one that ends is not late
     data = update(rectangle(), rectangle())
     peer.feed(data[:-1])
+    assert session.next_deadline() is None
     peer.core.check(100.0)
-    peer.feed(data[-1:])
+    assert session.next_deadline() == 105.0
+    peer.feed(data[-1:])  # one that ends is not late
     peer.core.check(200.0)
     peer.feed(data[:-1])
     peer.core.check(300.0)
-    assert peer.session.next_deadline() == 305.0
+    assert session.next_deadline() == 305.0
+    peer.core.check(304.9)
+    assert "5" in str(raised(DeadlineExceeded, peer.core.check, 305.0))
+    assert session.closed
 
 
 def test_another_size():
@@ -467,12 +449,6 @@ def test_updates_without_requests():
     assert peer.requests() == [NEXT]
 
 
-def test_cut_texts_and_colours_of_a_map_are_read_past():
-    peer = opened()
-    text, colours = b"\3\0\0\0\0\0\0\3a\nb", b"\1\0\0\0\0\1" + bytes(6)
-    assert peer.feed(text + colours + encode(Bell())) == [Bell()]
-
-
 @pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
 def test_messages_of_the_session_cannot_be_sent_by_the_user(message):
     peer = opened()
@@ -491,7 +467,7 @@ def replay(name, piece):
     recorded = lzma.decompress((RECORDINGS / f"{name}.rfb.xz").read_bytes())
     size = handshake.server_init_size(recorded, 0, len(recorded))
     peer = Viewer(piece=piece)
-    peer.feed(greeting()[: -len(init())] + recorded[:size])
+    peer.feed(offer(1, (3, 8)) + bytes(4) + recorded[:size])
     return peer, recorded[size:]
 
 
