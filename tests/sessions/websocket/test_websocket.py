@@ -272,27 +272,22 @@ def test_message_of_the_other_kind_is_rejected(kind, wrong):
 
 
 def test_a_message_limit_counts_all_fragments():
-    server, _ = opened(limits=Limits(received=100))
     framer = frames.FrameEncoder(True)
+    server, _ = opened(limits=Limits(received=100))
     first = framer.frame(frames.BINARY, bytes(60), False)
     assert server.frame_size(first, 0, len(first)) == len(first)
     server.receive(first)
     second = framer.frame(frames.CONTINUATION, bytes(41))
     assert raised(LimitExceeded, server.frame_size, second, 0, 2).limit == "received"
-    assert server.output()[0][2:4] == (1009).to_bytes(2, "big")
-    assert server.closed
-
-
-def test_fragments_without_end():
-    server, _ = opened()
-    framer = frames.FrameEncoder(True)
-    server.receive(framer.frame(frames.TEXT, b"", False))
+    many, _ = opened()
+    many.receive(framer.frame(frames.TEXT, b"", False))
     empty = framer.frame(frames.CONTINUATION, b"", False)
     for _ in range(websocket.FRAGMENTS - 1):
-        server.receive(empty)
-    with pytest.raises(LimitExceeded, match="fragments"):
-        server.receive(empty)
-    assert server.output()[0][2:4] == (1009).to_bytes(2, "big")
+        many.receive(empty)
+    assert raised(LimitExceeded, many.receive, empty).limit == "fragments"
+    for closed in (server, many):
+        assert closed.output()[0][2:4] == (1009).to_bytes(2, "big")
+        assert closed.closed
 
 
 def test_only_the_last_of_many_pings_is_answered_and_before_the_close():
@@ -344,25 +339,19 @@ def whole(server, client, text):
     return server.receive_whole(bytearray(wire), len(wire))
 
 
-@pytest.mark.parametrize("way", ["receive", "receive_whole"])
-def test_inner_session_may_send_unprompted(way):
-    server, client, _ = shouting()
+def framed(server, client, text):
+    (wire,) = client.send(text)
+    return server.receive(wire)
 
-    def give(text):
-        (wire,) = client.send(text)
-        if way == "receive":
-            return server.receive(wire)
-        return server.receive_whole(wire, len(wire))
 
-    assert give("PING") == []
+@pytest.mark.parametrize("receive", [whole, framed])
+def test_inner_session_may_send_unprompted(receive):
+    server, client, words = shouting()
+    assert receive(server, client, "PING") == []
     assert client.receive(server.output()[0]) == ["PONG"]
-    assert give("BOTH") == ["BOTH", None]  # so that a transport asks
+    assert receive(server, client, "BOTH") == ["BOTH", None]  # so that a transport asks
     assert client.receive(server.output()[0]) == ["OWN"]
     assert server.output() == []
-
-
-def test_an_inner_session_has_time():
-    server, client, words = shouting()
     words.deadline = 7.0
     server.tick(1.0)
     assert words.ticks == [1.0]
@@ -412,18 +401,13 @@ def test_pings_when_it_is_quiet():
     assert server.receive_whole(wire, len(wire)) is not None
     server.tick(121.0)
     assert server.next_deadline() == 131.0
-
-
-def test_unanswered_ping_ends_the_connection():
-    server, client = opened(ping_interval=10.0, ping_timeout=5.0)
-    server.tick(0.0)
-    server.tick(10.0)
-    server.output()
-    server.tick(14.9)
-    assert "5" in str(raised(DeadlineExceeded, server.tick, 15.0))
+    server.tick(131.0)
+    assert server.output() == [ping]
+    server.tick(135.9)  # an unanswered ping ends the connection
+    assert "5" in str(raised(DeadlineExceeded, server.tick, 136.0))
     assert server.closed
     assert raised(Closed, client.receive, server.output()[0]).code == 1011
-    server.tick(99.0)
+    server.tick(199.0)
     assert server.next_deadline() is None
 
 
@@ -486,8 +470,6 @@ def test_ending_inner_session_closes_the_websocket(how):
 @pytest.mark.parametrize("name", ["ping_interval", "ping_timeout"])
 @pytest.mark.parametrize("value", [0, -1.0, float("nan")])
 def test_times_are_positive(name, value):
-    options = {name: value}
-    with pytest.raises(ValueError, match=name):
-        WebSocketServerSession(**options)
-    with pytest.raises(ValueError, match=name):
-        WebSocketClientSession(URL, **options)
+    for session in (WebSocketServerSession, lambda **times: WebSocketClientSession(URL, **times)):
+        with pytest.raises(ValueError, match=name):
+            session(**{name: value})
