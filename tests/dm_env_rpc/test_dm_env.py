@@ -12,7 +12,7 @@ from dm_env import specs, test_utils
 from gymnasium import spaces
 
 import rlwire
-from rlwire.dm_env_rpc import EnvironmentWorlds, Server, StatusError
+from rlwire.dm_env_rpc import EnvironmentWorlds, Server
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.dm_env import DmEnvironment, specs_of
 from rlwire.environments.remote import RemoteEnvironment
@@ -136,20 +136,6 @@ def test_nested_rewards():
             reward = remote.step(1).reward
             assert reward["good"] == 1.0
             assert reward["bad"].tolist() == [1, 2]
-
-
-def test_settings_and_worlds_of_a_name():
-    with rlwire.serve(voyage.Voyage, URL, accepts=["first"], keep_abandoned=True) as server:
-        remote = face(server.address, settings={"first": 9})
-        assert remote.reset().observation["log"]["entry"] == "voyage 9, day 0 ✓"
-        assert len(server.worlds) == 1
-        remote.close()
-        remote.close()
-        assert len(server.worlds) == 0
-        for name in ("settings", "join_settings"):
-            options = {"settings": {}, name: {"depth": 4}}
-            error = raised(StatusError, face, server.address, **options)
-            assert "setting 'depth' not accepted" in str(error)
 
 
 @pytest.mark.parametrize(

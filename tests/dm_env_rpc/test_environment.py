@@ -28,6 +28,7 @@ NESTED = spaces.Dict(
     }
 )
 ACTIONS = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.MultiDiscrete([3, 4])})
+ACTION = {"a": np.array([0.25, 0], np.float32), "b": np.array([2, 3])}
 
 
 class Nested(gymnasium.Env):
@@ -84,12 +85,11 @@ def test_nested_spaces(serve):
             theirs = Nested()
             given = {"seed": 3, "options": {"from": 2}}
             assert data_equivalence(env.reset(**given), theirs.reset(**given), exact=True)
-            action = {"a": np.array([0.25, 0], np.float32), "b": np.array([2, 3])}
             for over in (False, True):
-                ours = env.step(action)
-                assert data_equivalence(ours, theirs.step(action), exact=True)
+                ours = env.step(ACTION)
+                assert data_equivalence(ours, theirs.step(ACTION), exact=True)
                 assert ours[2:4] == (False, over)
-            raised(LocalProtocolError, env.step, action)
+            raised(LocalProtocolError, env.step, ACTION)
 
 
 @pytest.mark.parametrize(
@@ -145,46 +145,43 @@ def test_specs_that_are_no_space(spec):
         space_of_specs({"x": make_spec("x", *spec)}, "observation")
 
 
-def test_worlds(serve):
-    server = serve(Nested, accepts=["ends"])
-    action = {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.int64)}
-    endpoint = DmEnvRpcEndpoint(server.address, settings={"ends": 1})
-    name = endpoint.client.world_name
-    assert name
-    with RemoteEnvironment(endpoint) as env:
-        env.reset()
-        assert env.step(action)[3]
-    with pytest.raises(StatusError, match="NOT_FOUND"):  # it is destroyed
-        DmEnvRpcEndpoint(server.address, world=name)
-    caught = raised(ValueError, DmEnvRpcEndpoint, server.address, world=name, settings={"ends": 1})
-    assert "join_settings=" in str(caught)
+def test_worlds():
+    worlds = EnvironmentWorlds(Nested, accepts=["ends"])
+    with Server(worlds, "127.0.0.1:0", keep_abandoned=True) as server:
+        endpoint = DmEnvRpcEndpoint(server.address, settings={"ends": 1})
+        world = {"world": endpoint.client.world_name}
+        assert server.worlds.names == [*world.values()]
+        with RemoteEnvironment(endpoint) as env:
+            env.reset()
+            assert env.step(ACTION)[3]
+        assert len(server.worlds) == 0
+        for kind, options, text in (
+            (StatusError, world, "NOT_FOUND"),
+            (ValueError, world | {"settings": {"ends": 1}}, "join_settings="),
+            (StatusError, {"settings": {"depth": 4}}, "'depth' not accepted"),
+            (StatusError, {"join_settings": {"depth": 4}}, "'depth' not accepted"),
+        ):
+            assert text in str(raised(kind, DmEnvRpcEndpoint, server.address, **options))
 
 
-def test_client_reconnects_to_a_restarted_server(serve):
-    server = serve(cartpole)
+def test_client_reconnects_to_a_restarted_server_of_the_same_spaces(serve):
+    server = serve(Nested)
     address = server.address
     with RemoteEnvironment(
         DmEnvRpcEndpoint(address, reconnect=Backoff(attempts=100, deadline=30, longest=0.2))
     ) as env:
         env.reset(seed=1)
-        last = env.step(0)[0]
+        last = env.step(ACTION)[0]
         server.stop()
-        observation, reward, terminated, truncated, info = env.step(0)
+        observation, reward, terminated, truncated, info = env.step(ACTION)
         assert (reward, terminated, truncated) == (0.0, False, True)
         assert info["lost"]
-        np.testing.assert_array_equal(observation, last)
-        raised(LocalProtocolError, env.step, 0)
-        serve(cartpole, address)
-        np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
-        assert env.step(0)[1] == 1.0
-
-
-def test_restarted_server_with_other_spaces_is_rejected(serve):
-    server = serve(Nested)
-    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
-        env.reset(seed=1)
-        address = server.address
-        server.stop()
+        assert data_equivalence(observation, last)
+        raised(LocalProtocolError, env.step, ACTION)
+        again = serve(Nested, address)
+        assert data_equivalence(env.reset(seed=1), Nested().reset(seed=1), exact=True)
+        assert not env.step(ACTION)[3]
+        again.stop()
         serve(lambda: Nested(high=2.0), address)
         raised(RemoteProtocolError, env.reset)
 

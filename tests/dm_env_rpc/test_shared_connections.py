@@ -118,9 +118,6 @@ def begin():
 
             return grpc.stream_stream_rpc_method_handler(talk)
 
-    def add(server):
-        server.add_generic_rpc_handlers((Handler(),))
-
     def begin():
         return shared.begin("key", parse(address), Small(), {}, {})
 

@@ -66,10 +66,6 @@ def reset_world(handler, **world_settings):
     return handler.answer(ResetWorldRequest("w", world_settings))
 
 
-def done(answer):
-    return not isinstance(answer, DeferredReply) or answer.done()
-
-
 def value(answer):
     if isinstance(answer, DeferredReply):
         assert answer.wait(10)
@@ -147,7 +143,7 @@ def test_concurrent_resets_of_a_world_run_one_after_another():
         first = pool.submit(reset_world, table.handler(), number=1)
         assert begun.wait(10)
         second = reset_world(table.handler(), number=2)
-        assert not done(second)
+        assert not second.done()
         go_on.set()
         assert first.result(10) == value(second) == ResetWorldResponse()
     assert resets == [{"number": 1}, {"number": 2}]
@@ -208,19 +204,7 @@ def test_a_world_destroyed_while_an_agent_joins():
     eventually(lambda: table.world.log == ["A.close", "close"])
 
 
-def test_refusing_agent_and_invalid_actions_are_errors():
-    table = Table()
-    (handler,) = table.joined()
-    refused = step(handler, **{"raise": StatusError(Code.OUT_OF_RANGE, "in check")})
-    assert refused == Status(Code.OUT_OF_RANGE, "step: in check")
-    (member,) = table.worlds._named["w"].agents
-    member.environment.step = lambda actions: {"count": 1}
-    nonsense = step(handler)
-    assert nonsense.code == Code.INTERNAL
-    assert "Agent must return a StepResult, not a dict" in nonsense.message
-
-
-def test_agent_gets_the_requested_observations():
+def test_agent_gets_the_requested_observations_and_its_errors_are_replies():
     requested = []
 
     class Asked(World.agent):
@@ -232,6 +216,13 @@ def test_agent_gets_the_requested_observations():
     (handler,) = table.joined()
     handler.answer(Step({}, ("pixels", "reward")))
     assert requested == [("count",), ("pixels", "reward")]
+    refused = step(handler, **{"raise": StatusError(Code.OUT_OF_RANGE, "in check")})
+    assert refused == Status(Code.OUT_OF_RANGE, "step: in check")
+    (member,) = table.worlds._named["w"].agents
+    member.environment.step = lambda actions: {"count": 1}
+    nonsense = step(handler)
+    assert nonsense.code == Code.INTERNAL
+    assert "StepResult, not a dict" in nonsense.message
 
 
 class Rooms(RuleBasedStateMachine):

@@ -22,6 +22,17 @@ def serving():
 
 
 @pytest.fixture
+def answering(serving):
+    """Starts servers that answer each reset."""
+
+    def serve(**options):
+        server = serving(on_reset=lambda request: server.begin_episode(request), **options)
+        return server
+
+    return serve
+
+
+@pytest.fixture
 def join():
     """Connects clients."""
     with ExitStack() as stack:

@@ -5,41 +5,33 @@ import os
 import pytest
 
 from rlwire.errors import LocalProtocolError
-from rlwire.universe.rewarder import RewarderClient, RewarderServer
 from tests.raising import raised
 from tests.transports.test_forking import in_a_child
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 
 
-def test_the_client_and_the_server_stay_the_parent_s():
-    with (
-        RewarderServer(
-            "some.Game-v0",
-            "127.0.0.1:0",
-            auth="p",
-            on_reset=lambda request: server.begin_episode(request),
-        ) as server,
-        RewarderClient(str(server.address), auth="p") as client,
-    ):
-        client.reset(timeout=10)
+def test_the_client_and_the_server_stay_the_parent_s(answering, join):
+    server = answering()
+    client = join(server)
+    client.reset(timeout=10)
 
-        def child():
-            calls = (
-                lambda: client.step(timeout=1),
-                client.peek,
-                lambda: client.act([]),
-                lambda: client.reset(timeout=1),
-                lambda: client.ping(1),
-                client.connect,
-            )
-            texts = [str(raised(LocalProtocolError, call)) for call in calls]
-            client.close()
-            server.stop(0.1)
-            return texts
+    def child():
+        calls = (
+            lambda: client.step(timeout=1),
+            client.peek,
+            lambda: client.act([]),
+            lambda: client.reset(timeout=1),
+            lambda: client.ping(1),
+            client.connect,
+        )
+        texts = [str(raised(LocalProtocolError, call)) for call in calls]
+        client.close()
+        server.stop(0.1)
+        return texts
 
-        assert all("parent process" in text for text in in_a_child(child))
-        server.reward(2.5)
-        assert client.step(timeout=10).reward == 2.5
-        assert client.ping(10) >= 0
-        assert server.clients == 1
+    assert all("parent process" in text for text in in_a_child(child))
+    server.reward(2.5)
+    assert client.step(timeout=10).reward == 2.5
+    assert client.ping(10) >= 0
+    assert server.clients == 1

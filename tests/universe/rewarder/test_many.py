@@ -37,11 +37,9 @@ def run(factory, main):
 
 
 @loops
-def test_server_works_with_each_event_loop(serving, factory):
-    server = serving(
-        on_reset=lambda request: server.begin_episode(request),
-        on_action=lambda action: server.text(f"heard {action.action[0][1]}"),
-        loop_factory=factory,
+def test_server_works_with_each_event_loop(answering, factory):
+    server = answering(
+        on_action=lambda action: server.text(f"heard {action.action[0][1]}"), loop_factory=factory
     )
 
     async def main():

@@ -14,11 +14,11 @@ from tests.waiting import eventually
 
 
 @pytest.fixture
-def joined(serving):
+def joined(answering):
     """A server, and a client that does not ping."""
 
     def join(**options):
-        server = serving(**options)
+        server = answering(**options)
         client = RewarderClient(str(server.address), attach=True)
         client._make_session = partial(client._make_session, first_pings=0, ping_interval=None)
         return server, client
@@ -73,10 +73,7 @@ def test_agent_that_keeps_acting_is_a_few_frames_behind_at_most(joined):
 
 
 def test_threads_act_and_ping_while_another_waits(joined):
-    server, client = joined(
-        on_action=lambda action: server.reward(1, True),
-        on_reset=lambda request: server.begin_episode(request),
-    )
+    server, client = joined(on_action=lambda action: server.reward(1, True))
     steps = []
     with client:
         for _ in range(5):

@@ -18,17 +18,6 @@ from tests.universe.rewarder.conftest import raw_client
 from tests.waiting import eventually
 
 
-@pytest.fixture
-def answering(serving):
-    """Servers that answer each reset."""
-
-    def serve(**options):
-        server = serving(on_reset=lambda request: server.begin_episode(request), **options)
-        return server
-
-    return serve
-
-
 def test_actions_are_received_by_the_server(answering, join):
     server = answering()
     client = join(server)
