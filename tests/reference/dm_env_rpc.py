@@ -68,9 +68,9 @@ def spec_to_pb(spec):
     return packed
 
 
-def to_pb(message):
+def to_pb(message, *wrappers):
     """The EnvironmentRequest, EnvironmentResponse or property message around a payload."""
-    for kind in _WRAPPERS:
+    for kind in wrappers or _WRAPPERS:
         for name, member in _members(kind).items():
             if type(message) is member:
                 wrapper = kind()
@@ -79,10 +79,6 @@ def to_pb(message):
                 _fill(payload, message)
                 return wrapper
     raise TypeError(type(message))
-
-
-def extension_response_to_pb(message):
-    return dm_env_rpc_pb2.EnvironmentResponse(extension=any_to_pb(message))
 
 
 def _fill(out, message):
