@@ -4,6 +4,8 @@ A case is a function of n that makes an input, among the worst that we know of, 
 to be measured.
 """
 
+from functools import partial
+
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.streams import FrameReader
@@ -24,15 +26,24 @@ def case(n):
     return add
 
 
-def add_cases(prefix, n, values, *kinds):
+def add_cases(prefix, n, values, **works):
     """Add each kind of work with each value."""
-    for work in kinds:
+    for kind, work in works.items():
         for name, make in values.items():
 
             def case(n, make=make, work=work):
                 return work(make(n))
 
-            CASES[f"{prefix}_{work.__name__}_{name}"] = (case, n)
+            CASES[f"{prefix}_{kind}_{name}"] = (case, n)
+
+
+def of_codec(encode, decode, spoiled):
+    """Three kinds of work: encoding, decoding, and decoding what is spoiled at its end."""
+    return {
+        "encode": lambda value: partial(encode, value),
+        "decode": lambda value: partial(decode, encode(value)),
+        "wrong": lambda value: refused(partial(decode, spoiled(value))),
+    }
 
 
 def refused(work):

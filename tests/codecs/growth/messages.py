@@ -2,9 +2,10 @@
 
 import json
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
-from cases import WIDE, add_cases, case, names, refused
+from cases import WIDE, add_cases, case, names, of_codec, refused
 
 from rlwire.codecs import dm_env_rpc, perlert, rewarder
 from rlwire.errors import RlwireError
@@ -12,8 +13,15 @@ from rlwire.sessions.rewarder import client as rewarder_client
 from tests.codecs.dm_env_rpc.wires import field, varint
 
 
-def _rewarder_cases():
-    messages = {
+def backwards(message):
+    reported = json.loads(rewarder.encode(message))
+    return partial(rewarder.decode, json.dumps(dict(reversed(reported.items()))).encode())
+
+
+add_cases(
+    "rewarder",
+    250,
+    {
         "infos": lambda n: rewarder.EnvReward(1, False, dict.fromkeys(names(n), 1)),
         "observation": lambda n: rewarder.EnvObservation([[i, i] for i in range(n)]),
         "ragged_observation": lambda n: rewarder.EnvObservation([[1], [2, 3]] * n),
@@ -23,28 +31,12 @@ def _rewarder_cases():
         "fields": lambda n: rewarder.EnvText("x", extra_body=dict.fromkeys(names(n), 1)),
         "others": lambda n: rewarder.EnvText("x", extra=dict.fromkeys(names(n), 1)),
         "unknown": lambda n: rewarder.UnknownMessage("v1.x", [{"a": [1]}] * n),
-    }
-
-    def decode(message):
-        data = rewarder.encode(message)
-        return lambda: rewarder.decode(data)
-
-    def backwards(message):
-        reported = json.loads(rewarder.encode(message))
-        data = json.dumps(dict(reversed(reported.items()))).encode()
-        return lambda: rewarder.decode(data)
-
-    def wrong(message):
-        data = rewarder.encode(message)[:-1] + b"!"
-        return refused(lambda: rewarder.decode(data))
-
-    def encode(message):
-        return lambda: rewarder.encode(message)
-
-    add_cases("rewarder", 250, messages, decode, backwards, wrong, encode)
-
-
-_rewarder_cases()
+    },
+    **of_codec(
+        rewarder.encode, rewarder.decode, lambda message: rewarder.encode(message)[:-1] + b"!"
+    ),
+    backwards=backwards,
+)
 
 
 @case(100)
@@ -74,29 +66,28 @@ def rewarder_steps(n):
     return receive
 
 
-def _perlert_cases():
-    arrays = {
+def read_array(array):
+    return partial(perlert.text_to_array, perlert.array_to_text(array), array.dtype)
+
+
+def read_wrong_array(array):
+    text = perlert.array_to_text(array)[:-1] + "!]"
+    return refused(partial(perlert.text_to_array, text, array.dtype))
+
+
+add_cases(
+    "perlert",
+    250,
+    {
         "flat": lambda n: np.arange(n) * 1.5,
         "rows": lambda n: np.zeros((n, 2), np.float32),
         "integers": lambda n: np.arange(n),
         "words": lambda n: np.zeros(n, bool),
-    }
-
-    def read(array):
-        text = perlert.array_to_text(array)
-        return lambda: perlert.text_to_array(text, array.dtype)
-
-    def wrong(array):
-        text = perlert.array_to_text(array)[:-1] + "!]"
-        return refused(lambda: perlert.text_to_array(text, array.dtype))
-
-    def write(array):
-        return lambda: perlert.array_to_text(array)
-
-    add_cases("perlert", 250, arrays, read, wrong, write)
-
-
-_perlert_cases()
+    },
+    read=read_array,
+    wrong=read_wrong_array,
+    write=lambda array: partial(perlert.array_to_text, array),
+)
 
 
 @case(100)
@@ -150,73 +141,49 @@ def specs(n):
     }
 
 
-def _dm_env_rpc_cases():
-    requests = {
-        "settings": lambda n: dm_env_rpc.CreateWorldRequest(dict.fromkeys(names(n), 1)),
-        "texts": lambda n: dm_env_rpc.CreateWorldRequest({"a": np.array(["xy"] * n)}),
-        "actions": lambda n: dm_env_rpc.StepRequest(dict.fromkeys(range(n), np.float32(1)), []),
-        "uids": lambda n: dm_env_rpc.StepRequest({}, list(range(n))),
-        "tensor": lambda n: dm_env_rpc.StepRequest({1: np.arange(n)}, []),
-        "bytes": lambda n: dm_env_rpc.StepRequest({1: np.zeros(n * 8, np.uint8)}, []),
-    }
-    responses = {
-        "observations": lambda n: dm_env_rpc.StepResponse(
-            dm_env_rpc.EnvironmentStateType.RUNNING, dict.fromkeys(range(n), np.zeros(2))
-        ),
-        "specs": lambda n: dm_env_rpc.JoinWorldResponse(
-            dm_env_rpc.ActionObservationSpecs(specs(n), dict.fromkeys(range(n), SPEC))
-        ),
-    }
-    d = dm_env_rpc
-    for group, decoder, encoder in (
-        (requests, d.decode_request, d.encode_request),
-        (responses, d.decode_response, d.encode_response),
-    ):
-
-        def decode(message, a=decoder, b=encoder):
-            data = b(message)
-            return lambda: a(data)
-
-        def wrong(message, a=decoder, b=encoder):
-            data = b(message)[:-1]
-            return refused(lambda: a(data))
-
-        def encode(message, b=encoder):
-            return lambda: b(message)
-
-        add_cases("dm_env_rpc", 150, group, decode, wrong, encode)
-
-
-_dm_env_rpc_cases()
+REQUESTS = {
+    "settings": lambda n: dm_env_rpc.CreateWorldRequest(dict.fromkeys(names(n), 1)),
+    "texts": lambda n: dm_env_rpc.CreateWorldRequest({"a": np.array(["xy"] * n)}),
+    "actions": lambda n: dm_env_rpc.StepRequest(dict.fromkeys(range(n), np.float32(1)), []),
+    "uids": lambda n: dm_env_rpc.StepRequest({}, list(range(n))),
+    "tensor": lambda n: dm_env_rpc.StepRequest({1: np.arange(n)}, []),
+    "bytes": lambda n: dm_env_rpc.StepRequest({1: np.zeros(n * 8, np.uint8)}, []),
+}
+RESPONSES = {
+    "observations": lambda n: dm_env_rpc.StepResponse(
+        dm_env_rpc.EnvironmentStateType.RUNNING, dict.fromkeys(range(n), np.zeros(2))
+    ),
+    "specs": lambda n: dm_env_rpc.JoinWorldResponse(
+        dm_env_rpc.ActionObservationSpecs(specs(n), dict.fromkeys(range(n), SPEC))
+    ),
+}
+for group, decode, encode in (
+    (REQUESTS, dm_env_rpc.decode_request, dm_env_rpc.encode_request),
+    (RESPONSES, dm_env_rpc.decode_response, dm_env_rpc.encode_response),
+):
+    works = of_codec(encode, decode, lambda message, encode=encode: encode(message)[:-1])
+    add_cases("dm_env_rpc", 150, group, **works)
 
 STEP = 3  # of a request's and a response's members
 
 
-def _dm_env_rpc_wires():
-    action = field(1, field(1, 1) + field(2, field(1, field(1, b"\0" * 4))))
-    piece = field(2, field(1, field(1, b"\0\0\0\0")))
-    uid, reset = field(STEP, field(2, 1)), field(4, b"")
-    wires = {
-        # One sub-message in many pieces, each of an action in many pieces of its tensor.
-        "pieces": lambda n: (
-            field(STEP, field(1, field(1, 1) + piece * n + field(2, field(15, n)))) + uid * n
-        ),
-        "members_in_turn": lambda n: (uid + reset) * n,
-        "members_in_pieces_in_turn": lambda n: (uid * 2 + reset * 2) * n,
-        "unpacked_numbers": lambda n: field(
-            STEP, field(1, field(1, 1) + field(2, field(4, field(1, 3) * n) + field(15, n)))
-        ),
-        "unknown_fields": lambda n: field(100, b"x") * n + field(STEP, field(99, 1) * n),
-        "one_key_again": lambda n: field(STEP, action * n),
-    }
-
-    def wire(data):
-        return lambda: dm_env_rpc.decode_request(data)
-
-    add_cases("dm_env_rpc", 250, wires, wire)
-
-
-_dm_env_rpc_wires()
+ACTION = field(1, field(1, 1) + field(2, field(1, field(1, b"\0" * 4))))
+PIECE = field(2, field(1, field(1, b"\0\0\0\0")))
+UID, RESET = field(STEP, field(2, 1)), field(4, b"")
+WIRES = {
+    # One sub-message in many pieces, each of an action in many pieces of its tensor.
+    "pieces": lambda n: (
+        field(STEP, field(1, field(1, 1) + PIECE * n + field(2, field(15, n)))) + UID * n
+    ),
+    "members_in_turn": lambda n: (UID + RESET) * n,
+    "members_in_pieces_in_turn": lambda n: (UID * 2 + RESET * 2) * n,
+    "unpacked_numbers": lambda n: field(
+        STEP, field(1, field(1, 1) + field(2, field(4, field(1, 3) * n) + field(15, n)))
+    ),
+    "unknown_fields": lambda n: field(100, b"x") * n + field(STEP, field(99, 1) * n),
+    "one_key_again": lambda n: field(STEP, ACTION * n),
+}
+add_cases("dm_env_rpc", 250, WIRES, wire=lambda data: partial(dm_env_rpc.decode_request, data))
 
 
 @case(150)
