@@ -330,18 +330,6 @@ def test_invalid_and_too_long_responses_close_the_client(message, by_name):
     assert "closed" in str(raised(LocalProtocolError, client.receive, reply_for("running")))
 
 
-@pytest.mark.parametrize("state", [NOT_JOINED, RUNNING])
-def test_too_long_request_gets_an_error(state):
-    server = server_in(state, limits=Limits(received=300))
-    caught = raised(LimitExceeded, server.receive, bytes(301))
-    assert (caught.limit, caught.size) == ("received", 301)
-    status = decode_response(joined(server.reject(caught)))
-    assert isinstance(status, Status)
-    assert status.code == Code.RESOURCE_EXHAUSTED
-    assert "received=300" in status.message
-    assert server.state is state
-
-
 def test_a_client_refuses_by_closing():
     client = client_in(RUNNING)
     client.send(Step())
@@ -416,16 +404,21 @@ def test_replaced_payload_is_not_expanded():
             assert server.receive(BOMBS[kind] + step) == [Step({"move": 1}, ("count",))]
 
 
-def test_requests_without_a_payload_and_malformed_ones():
-    for state in OPEN:
-        server = server_in(state)
-        status = refusal(server, b"")
-        assert status.code == Code.INVALID_ARGUMENT
-        assert re.search("no payload.* create_world", status.message)
-        for message in (b"\xff", b"\x0a\x01", b"\x1a\x05\x08"):
-            assert refusal(server, message).code == Code.INVALID_ARGUMENT
-        server.receive(encode_request(EVENTS["leave_world"]))
-        server.send(REPLIES["leave_world"])
+@pytest.mark.each("state", OPEN)
+def test_unreadable_request_gets_an_error(state):
+    server = server_in(state, limits=Limits(received=300))
+    for message, code, words in (
+        (b"", Code.INVALID_ARGUMENT, "no payload.* create_world"),
+        (b"\xff", Code.INVALID_ARGUMENT, "byte"),
+        (b"\x0a\x01", Code.INVALID_ARGUMENT, "byte"),
+        (b"\x1a\x05\x08", Code.INVALID_ARGUMENT, "byte"),
+        (bytes(301), Code.RESOURCE_EXHAUSTED, "301.* received=300"),
+    ):
+        status = refusal(server, message)
+        assert status.code == code
+        assert re.search(words, status.message)
+    server.receive(encode_request(EVENTS["leave_world"]))
+    server.send(REPLIES["leave_world"])
 
 
 def test_one_request_at_a_time_and_one_answer_for_each():

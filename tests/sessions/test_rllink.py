@@ -61,21 +61,15 @@ def test_a_conversation(form):
     assert not (server.closed)
 
 
-def test_a_client_waits_for_its_answer():
-    client, server = RLlinkClientSession(), RLlinkServerSession()
-    greeted(client, server)
+@pytest.mark.parametrize("reply", [Pong(), SetConfig(), GetState()])
+def test_other_answers_than_asked_for(reply):
+    client = RLlinkClientSession()
+    for message in (SetState(), Pong()):
+        raised(LocalProtocolError, client.send, message)
+    greeted(client, RLlinkServerSession())
     client.send(GetState())
     for message in (GetState(), Ping(), Episodes([])):
         raised(LocalProtocolError, client.send, message)
-    for message in (SetState(), Pong()):
-        raised(LocalProtocolError, RLlinkClientSession().send, message)
-
-
-@pytest.mark.parametrize("reply", [Pong(), SetConfig(), GetState()])
-def test_other_answers_than_asked_for(reply):
-    client, server = RLlinkClientSession(), RLlinkServerSession()
-    greeted(client, server)
-    client.send(GetState())
     raised(RemoteProtocolError, client.receive, Codec().encode(reply))
     raised(RemoteProtocolError, RLlinkClientSession().receive, Codec().encode(SetState()))
 
@@ -181,21 +175,16 @@ def test_unrequested_file_is_not_decompressed():
         assert caught.type is RemoteProtocolError
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-def test_steps_are_counted(steps):
-    server = RLlinkServerSession()
-    frame = Codec().encode(EpisodesAndGetState([episode(2).to_state()], steps))
-    with pytest.raises(DecodeError, match=f"timesteps is {steps}, .* 2 steps"):
-        server.receive(frame)
-    assert not server.pending
-
-
-def test_of_several_episodes_one_is_wrong():
-    server = RLlinkServerSession()
-    wrong = episode(2).to_state()
+def test_steps_are_counted():
+    server, good, wrong = RLlinkServerSession(), episode(2).to_state(), episode(2).to_state()
     wrong["actions"]["data"] = np.zeros(5)
-    frame = Codec().encode(Episodes([episode().to_state(), wrong]))
+    for steps in (1, 3):
+        frame = Codec().encode(EpisodesAndGetState([good], steps))
+        with pytest.raises(DecodeError, match=f"timesteps is {steps}, .* 2 steps"):
+            server.receive(frame)
+    frame = Codec().encode(Episodes([good, wrong]))
     assert raised(DecodeError, server.receive, frame).path == "$.episodes[1]"
+    assert not server.pending
 
 
 def test_receive_whole_accepts_one_whole_frame():
