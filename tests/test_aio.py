@@ -26,7 +26,7 @@ async def play(env, seed, steps=20):
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_environments_of_one_program_play_at_once(url):
+def test_async_environments_of_one_loop_play_concurrently(url):
     count = 50 if url == URLS[0] else 4  # a PERLERT instance plays one run at a time
 
     async def run(server):
@@ -45,7 +45,7 @@ def test_environments_of_one_program_play_at_once(url):
     assert all(len(seen) > 1 and seen.shape[1] == 4 for seen in found)
 
 
-def test_vector_is_that_of_make_vec():
+def test_async_vector_equals_gymnasiums_vector():
     async def run():
         async with rlwire.aio.make_vec("gym:CartPole-v1", 3, workers=0) as envs:
             observations, _ = await envs.reset(seed=1)
@@ -58,7 +58,7 @@ def test_vector_is_that_of_make_vec():
     assert (count, len(results)) == (3, 5)
 
 
-def test_errors_are_those_of_the_blocking_calls():
+def test_async_calls_raise_the_errors_of_the_blocking_calls():
     async def run(url):
         env = await rlwire.aio.make(url)
         await env.reset()
@@ -73,7 +73,7 @@ def test_errors_are_those_of_the_blocking_calls():
         asyncio.run(run(server.url))
 
 
-def test_closed_environments_raise_as_the_blocking_ones():
+def test_closed_async_vector_raises_closed_environment_error():
     async def run():
         async with rlwire.aio.make_vec("gym:CartPole-v1", 1, workers=0) as envs:
             await envs.reset()
@@ -105,7 +105,7 @@ def test_calls_of_a_vector_wait_for_the_step_in_progress():
     asyncio.run(run())
 
 
-def test_close_leaves_a_cancelled_call_to_its_thread(monkeypatch):
+def test_close_does_not_wait_for_a_cancelled_call(monkeypatch):
     began, go, closed = threading.Event(), threading.Event(), threading.Event()
     monkeypatch.setattr(rlwire.aio, "_CLOSE_TIMEOUT", 0.01)
 

@@ -83,7 +83,7 @@ class TestRows:
         assert result.checked * (turn + LEAD_IN) >= result.round_trip.count
 
     @pytest.mark.parametrize("name", RIVALS)
-    def test_rivals(self, name):
+    def test_benchmark_measures_each_rival(self, name):
         if why := missing(name):
             pytest.skip(why)
         row = RIVALS[name](name, payload(5), Cores())
@@ -94,7 +94,7 @@ class TestRows:
 
     @pytest.mark.parametrize("name", ["dm_env_rpc", "perlert", "rewarder", "AsyncVec"])
     @pytest.mark.parametrize("wrong", ["byte", "reward"])
-    def test_a_difference_is_found(self, name, wrong):
+    def test_benchmark_detects_wrong_replies(self, name, wrong):
         kind = {**PROVIDERS, **RIVALS}[name]
         make = functools.partial(bench_targets.lying, wrong)
         row = kind(name, payload(4), Cores(), make=make)
@@ -113,7 +113,7 @@ class TestRows:
             assert second[1:] == steps[size - 1][1:]
 
     @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
-    def test_a_peer_that_keeps_something_else(self, name, monkeypatch):
+    def test_benchmark_detects_wrong_requests(self, name, monkeypatch):
         monkeypatch.setattr(PROVIDERS[name], "serves", bench_targets.Liar)
         with pytest.raises(Mismatch, match=f"{name}, test, step 0: byte"):
             PROVIDERS[name](name, payload(4), Cores()).sizes()
@@ -132,14 +132,14 @@ class TestRows:
             ("perlert", (4,), "unix", "UDP"),
         ],
     )
-    def test_payloads_that_a_protocol_cannot_carry_are_unfit(self, name, shape, over, reason):
+    def test_payloads_that_a_protocol_cannot_encode_are_unfit(self, name, shape, over, reason):
         with pytest.raises(Unfit, match=reason):
             PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
 
 
 class TestRawExchange:
     @pytest.mark.parametrize("datagrams", [False, True])
-    def test_a_dead_server_is_named(self, datagrams, monkeypatch):
+    def test_raw_exchange_reports_a_dead_server(self, datagrams, monkeypatch):
         monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
         servers = []
         begin = ServerProcess.__enter__
@@ -195,14 +195,14 @@ class TestServerProcess:
             assert server.exit_reason() == "the test server process has ended with signal 9"
 
     @pytest.mark.skipif(not allowed_cores(), reason="no process can be pinned here")
-    def test_pinning(self):
+    def test_server_process_is_pinned_to_its_cores(self):
         cores = allowed_cores()
         with ServerProcess("test", bench_targets.cores, cores=cores[-1:]) as server:
             assert server.address == cores[-1:]
         assert allowed_cores() == cores
 
     @pytest.mark.skipif(os.name != "posix", reason="signals are sent by number")
-    def test_it_does_not_outlive_a_killed_parent(self):
+    def test_server_process_ends_with_its_killed_parent(self):
         program = [sys.executable, bench_targets.__file__]
         with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as parent:
             try:
@@ -238,7 +238,7 @@ class TestPayloads:
             assert 0.0 <= steps[0].state.min() < steps[0].state.max() <= 1.0
             assert np.array_equal(steps[0].state[..., 1:], steps[1].state[..., :-1])
 
-    def test_environment_of_the_user_is_measured(self):
+    def test_payload_records_steps_of_the_users_environment(self):
         steps = payloads.played("gym:CartPole-v1", 40).steps
         assert len(steps) == 40
         assert any(step.terminal for step in steps)  # and goes on with the next episode
@@ -251,12 +251,12 @@ class TestPayloads:
             ("NoSuch-v1", "expected"),
         ],
     )
-    def test_environments_that_cannot_be_made_are_refused(self, what, message):
+    def test_environments_that_cannot_be_made_are_rejected(self, what, message):
         with pytest.raises(BenchError, match=message):
             payloads.played(what)
 
 
-def test_ratios_and_rates_are_of_each_turn():
+def test_ratios_and_rates_are_computed_per_round():
     # The machine slows down threefold between the first turn and the last; one spike.
     references = [10, 10, 10, 20, 20, 20, 30, 30, 30]
     values = [20, 900, 20, 40, 44, 48, 90, 90, 90]
@@ -273,7 +273,7 @@ def small(monkeypatch):
     monkeypatch.setattr(command, "record", lambda name: record(name, 2))
 
 
-def test_a_real_run(tmp_path):
+def test_benchmark_command_writes_results_and_plot(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'plot'")
     payloads = ["--payload", "cartpole", "--payload", "pong"]  # each row starts two processes
     done = subprocess.run(
@@ -341,7 +341,7 @@ def test_json_is_the_only_standard_output(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("small")
-def test_rivals_that_are_not_installed_are_left_out_with_the_reason(monkeypatch, capsys):
+def test_benchmark_skips_missing_rivals_with_the_reason(monkeypatch, capsys):
     absent = ("stable_baselines3",)
     for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
@@ -372,7 +372,7 @@ def test_measurements_before_a_failure_are_shown(monkeypatch, capsys):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
-def test_ctrl_c_leaves_no_server_behind(tmp_path):
+def test_ctrl_c_ends_the_servers_of_a_benchmark(tmp_path):
     run = subprocess.Popen(
         [*RLWIRE, "--payload", "cartpole", "--seconds", "60"],
         cwd=tmp_path,  # not the checkout, whose modules may not be compiled
@@ -404,7 +404,7 @@ def children(pid):
 
 
 @pytest.mark.usefixtures("small")
-def test_a_selection_of_nothing_is_refused(capsys):
+def test_benchmark_rejects_an_empty_selection(capsys):
     assert main(["bench", "--protocol", "perlert", "--payload", "pong"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -412,7 +412,7 @@ def test_a_selection_of_nothing_is_refused(capsys):
 
 
 @pytest.mark.usefixtures("small")
-def test_a_missing_package_is_named(monkeypatch, tmp_path):
+def test_benchmark_names_a_missing_package_or_folder(monkeypatch, tmp_path):
     with pytest.raises(BenchError, match=r"run\.json: .*no"):
         command.run(arguments("--json", str(tmp_path / "no" / "run.json")))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -427,12 +427,12 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path):
     [["--seconds", "0"], ["--seconds", "nan"], ["--pin", "three"], ["--protocol", "http"],
      ["--payload", "doom"]],
 )  # fmt: skip
-def test_wrong_arguments(words, capsys):
+def test_benchmark_rejects_invalid_arguments(words, capsys):
     assert raised(SystemExit, arguments, *words).code == 2
     assert words[0] in capsys.readouterr().err
 
 
-def test_a_closed_relay_leaves_neither_threads_nor_sockets():
+def test_closed_relay_frees_its_threads_and_sockets():
     before = threading.active_count()
     with socket.create_server(("127.0.0.1", 0)) as server:
         relay = raw.Relay(*server.getsockname())

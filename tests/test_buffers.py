@@ -14,7 +14,7 @@ def address(block):
 
 
 @pytest.mark.parametrize("size", [1, 3, 63, 64, 65, 4096, 1_000_001])
-def test_a_block_is_writable_aligned_memory(size):
+def test_block_is_writable_aligned_memory(size):
     block = Block(size)
     assert len(block) == block.size == size
     view = memoryview(block)
@@ -26,7 +26,7 @@ def test_a_block_is_writable_aligned_memory(size):
     assert bytes(block)[-1] == 7
 
 
-def test_impossible_sizes_are_rejected():
+def test_block_rejects_invalid_sizes():
     for size in (-1, -(2**63)):
         assert str(size) in str(raised(ValueError, Block, size))
     raised(OverflowError, Block, 2**63)
@@ -54,7 +54,7 @@ def test_view_keeps_its_block_alive(holder):
     assert set(bytes(held)) == {0x11}
 
 
-def test_an_arena_gives_the_same_block_again():
+def test_arena_reuses_its_free_block():
     arena = Arena()
     where = address(arena.take(1000))
     block = arena.take(1000)
@@ -86,7 +86,7 @@ def test_held_block_is_not_reused(holder):
     assert address(arena.take(1000)) == where
 
 
-def test_a_block_too_small_is_replaced():
+def test_arena_replaces_a_block_that_is_too_small():
     arena = Arena()
     arena.take(100)
     block = arena.take(1000)
@@ -96,7 +96,7 @@ def test_a_block_too_small_is_replaced():
     assert address(arena.take(500)) == where
 
 
-def test_a_block_over_the_limit_is_not_kept():
+def test_arena_does_not_keep_a_block_over_its_limit():
     arena = Arena(keep=1000)
     assert arena.keep == 1000
     over, kept = arena.take(1001), arena.take(1000)
@@ -114,6 +114,6 @@ def test_joined_bytes_are_a_bytearray(size):
     raised(TypeError, joined, [b"a", bytearray(b"b")])
 
 
-def test_a_message_in_huge_pages_is_as_any_other():
+def test_encode_in_huge_pages_equals_encode_parts():
     arrays = [np.arange(1_000_000, dtype="<f8"), np.ones(3, "u1")]
     assert msgpack.encode(arrays) == b"".join(msgpack.encode_parts(arrays))

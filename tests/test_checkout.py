@@ -43,7 +43,7 @@ def site(tmp_path):
     return tmp_path
 
 
-def test_the_installed_modules_are_used(checkout, site):
+def test_checkout_uses_the_installed_compiled_modules(checkout, site):
     done = python(
         checkout,
         "-c",
@@ -60,7 +60,7 @@ def test_the_installed_modules_are_used(checkout, site):
     assert include == site / "rlwire" / "include"
 
 
-def test_the_command_as_a_module(checkout, site):
+def test_rlwire_command_runs_as_a_module_in_a_checkout(checkout, site):
     done = python(checkout, "-m", "rlwire", "--version", path=str(site))
     assert done.stdout.startswith("rlwire "), done.stderr
 

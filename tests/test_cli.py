@@ -67,7 +67,7 @@ def check_refusal(capsys, returned, status, text):
     ("workers", "number"),
     [("threads", signal.SIGTERM), ("asyncio", signal.SIGINT), ("2", signal.SIGTERM)],
 )
-def test_serve_rlx(tmp_path, workers, number):
+def test_serve_command_runs_an_rlx_server_until_a_signal(tmp_path, workers, number):
     with serving(
         tmp_path, "--workers", workers, "--parameter-server", "my_targets:parameters",
         "--max-connections", "5", "--idle-timeout", "60",
@@ -100,7 +100,7 @@ def test_signal_drains_when_configured(tmp_path):
         assert server.stop(signal.SIGINT) == 0
 
 
-def test_serve_perlert(tmp_path):
+def test_serve_command_runs_a_perlert_server_with_its_options(tmp_path):
     from rlwire.perlert import Client, new_key
 
     key = new_key()
@@ -152,32 +152,32 @@ def test_serve_perlert(tmp_path):
         ("perlert", [f"{TARGETS}:Floor", "--auth-file", __file__], 2, "test_cli.py"),
     ],
 )
-def test_invalid_serve_arguments_are_refused(capsys, scheme, arguments, status, text):
+def test_invalid_serve_arguments_are_rejected(capsys, scheme, arguments, status, text):
     check_refusal(capsys, refused(scheme, arguments), status, text)
 
 
-def test_without_gymnasium(monkeypatch, capsys):
+def test_serve_without_gymnasium_names_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     assert main(["serve", "gym:CartPole-v1", anywhere("perlert")]) == 1
     assert "[gym]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scheme", PROTOCOLS)
-def test_every_protocol_has_its_options_in_its_help(scheme, capsys):
+def test_help_of_each_protocol_lists_its_options(scheme, capsys):
     assert raised(SystemExit, main, ["serve", f"{scheme}://", "--help"]).code == 0
     output = capsys.readouterr().out
     options = options_of(PROTOCOLS[scheme].options["server"]).values()
     assert [each.flag for each in options if each.read and each.flag not in output] == []
 
 
-def test_a_signal_while_modules_are_imported(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_during_imports_exits_without_a_traceback(tmp_path, monkeypatch, capsys):
     (tmp_path / "interrupted.py").write_text("raise KeyboardInterrupt")
     monkeypatch.chdir(tmp_path)
     assert main(["serve", "interrupted:Agent", "rlx://127.0.0.1:0"]) == 130
     assert capsys.readouterr().err == "rlwire: interrupted\n"
 
 
-def test_modules_of_the_current_folder_are_not_python_s(tmp_path):
+def test_modules_of_the_current_folder_do_not_shadow_python(tmp_path):
     for name in ("copy", "random", "queue", "email"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('this is not Python\\'s own')")
     (tmp_path / "app.yaml").write_text("nothing: of the kind")
@@ -188,7 +188,7 @@ def test_modules_of_the_current_folder_are_not_python_s(tmp_path):
     assert "app.yaml" in done.stderr
 
 
-def test_version():
+def test_version_option_prints_the_version():
     done = subprocess.run(
         [sys.executable, "-m", "rlwire", "--version"], capture_output=True, text=True, check=True
     )
@@ -207,13 +207,13 @@ def test_version():
         ["fly"],
     ],
 )
-def test_incomplete_commands(arguments, capsys):
+def test_incomplete_command_prints_its_usage(arguments, capsys):
     assert raised(SystemExit, main, arguments).code == 2
     assert "usage: rlwire" in capsys.readouterr().err
 
 
 class TestPlay:
-    def test_an_agent_that_is_served_plays(self, caplog):
+    def test_play_command_plays_episodes_with_a_served_agent(self, caplog):
         caplog.set_level("INFO")
         with rlwire.serve(Agent, "rlx://localhost:0") as server:
             arguments = ["gym:CartPole-v1", f"{server.url}?seed=3", "--episodes", "2", "--exploit"]
@@ -235,17 +235,17 @@ class TestPlay:
             (["x", "rlx-ws://localhost"], 2, "rlx-ws:// has no play in Python"),
         ],
     )
-    def test_invalid_play_arguments_are_refused(self, capsys, arguments, status, text):
+    def test_invalid_play_arguments_are_rejected(self, capsys, arguments, status, text):
         check_refusal(capsys, status_of("play", *arguments), status, text)
 
-    def test_an_environment_that_fails_has_its_traceback_in_the_log(self, caplog):
+    def test_play_command_logs_the_traceback_of_a_failing_environment(self, caplog):
         with rlwire.serve(Agent, "rlx://localhost:0") as server:
             assert main(["play", f"{TARGETS}:Stuck", str(server.url)]) == 1
         failed = [each for each in caplog.records if each.exc_info and each.levelname == "ERROR"]
         assert ["the arm is stuck" in each.exc_text for each in failed] == [True]
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
-    def test_a_signal_ends_it_and_closes_the_environment(self, tmp_path, number):
+    def test_signal_ends_play_command_and_closes_its_environment(self, tmp_path, number):
         with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:
             words = ["-m", "rlwire", "play", "my_targets:Endless", str(server.url)]
             with Program(tmp_path, *words, stdout=subprocess.PIPE) as player:
@@ -261,7 +261,7 @@ class TestPlay:
     "thing",
     ["CartPole-v1", "dm-env-rpc://localhost:9911", "gymnasium.envs.classic_control:CartPoleEnv"],
 )
-def test_an_environment_is_not_served_where_environments_call(scheme, thing, capsys):
+def test_serve_command_suggests_play_for_an_environment(scheme, thing, capsys):
     url = f"{scheme}://localhost:7001"
     check_refusal(capsys, main(["serve", thing, url]), 1, f"`rlwire play {thing} {url}`")
     raised(TypeError, rlwire.serve, gymnasium.make("CartPole-v1").unwrapped, url)
@@ -285,7 +285,7 @@ def test_environment_is_closed_when_the_port_is_in_use(capsys, monkeypatch, sche
     assert targets.made == []
 
 
-def test_client_over_a_limit_learns_whose_limit_it_is(tmp_path):
+def test_message_over_a_limit_names_the_limit_at_both_ends(tmp_path):
     with serving(tmp_path, "--limits.received", "1000") as server:
         with AgentProxy(server.url) as agent:
             agent.init()
@@ -294,7 +294,7 @@ def test_client_over_a_limit_learns_whose_limit_it_is(tmp_path):
     assert "received=1000 - at byte 0: raise this side's limit: limits=Limits(" in server.log
 
 
-def test_wireshark_command_prints_the_dissectors(capsys):
+def test_wireshark_command_prints_the_path_of_its_dissectors(capsys):
     assert main(["wireshark"]) == 0
     script = Path(capsys.readouterr().out.splitlines()[0])
     ports = {

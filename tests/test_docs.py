@@ -27,7 +27,7 @@ def names_of_files(text):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_exist(page):
+def test_files_named_in_pages_exist(page):
     places = [ROOT, ROOT / "rlwire", ROOT / "rlwire" / "include", page.parent]
     missing = [
         name
@@ -39,13 +39,13 @@ def test_files_exist(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_resolve(page):
+def test_links_in_pages_resolve(page):
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_named_tests_exist(page):
+def test_tests_named_in_pages_exist(page):
     """As pytest takes them: a method with its class."""
     named = re.findall(r"`(tests/[\w/]+\.py)((?:::\w+)+)`", page.read_text("utf-8"))
     missing = []
@@ -59,7 +59,7 @@ def test_named_tests_exist(page):
     assert missing == []
 
 
-def test_each_statement_of_a_specification_has_a_file_and_a_test_or_a_reason():
+def test_each_conformance_statement_has_a_file_and_a_test_or_a_reason():
     text = (ROOT / "docs" / "conformance.md").read_text("utf-8")
     rows = re.findall(r"^\| (.+) \| (.+) \| (.*) \| (.+) \|$", text, re.MULTILINE)
     rows = [row for row in rows if row[1] != "statement"]
@@ -82,7 +82,7 @@ docs/howto/watch_and_play.md"""
 
 
 @pytest.mark.parametrize("page", EXAMPLES.split())
-def test_examples_run(page, tmp_path):
+def test_examples_in_pages_run(page, tmp_path):
     assert howtos.run((ROOT / page).read_text("utf-8"), tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_howto_starts_with_the_packages_of_its_programs(page):
     assert missing == []
 
 
-def test_readme_has_the_two_commands():
+def test_readme_has_the_benchmark_and_test_commands():
     text = (ROOT / "README.md").read_text("utf-8")
     assert re.findall(r"^pip install '\.\[.*$", text, re.M) == [
         "pip install '.[bench]' && rlwire bench",
@@ -120,7 +120,7 @@ def test_readme_has_the_two_commands():
     ]
 
 
-def test_the_front_door_has_every_protocol():
+def test_page_on_the_front_door_lists_every_protocol():
     text = (ROOT / "docs/howto/front_door.md").read_text("utf-8")
     rows = {
         scheme: int(port) for scheme, port in re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.M)
@@ -144,7 +144,7 @@ def test_pages_listen_on_loopback_or_with_tls_and_a_secret(page):
             assert re.search(r"auth|token|password", block), block
 
 
-def test_options_exist(capsys):
+def test_options_named_in_pages_exist(capsys):
     """Each option of `rlwire` that a page names is one that the program has."""
     for command in (
         (),

@@ -45,7 +45,7 @@ def test_error_classes_have_their_bases_and_docs():
         assert f"{name} " in (errors.__doc__ or "")
 
 
-def test_attributes():
+def test_errors_keep_their_arguments_as_attributes():
     encode = EncodeError("why", path="$.a")
     assert (encode.reason, encode.path) == ("why", "$.a")
     decode = DecodeError("why", offset=3, path="$.a")
@@ -75,12 +75,12 @@ def installed(tmp_path, monkeypatch):
     return info
 
 
-def test_missing_extra_names_all_that_is_missing(installed):
+def test_missing_extra_names_all_missing_packages(installed):
     text = str(MissingExtra("msgspec", "demo"))
     assert text == "msgspec is not installed, nor hpack, ale-py: pip install 'rlwire[demo]'"
 
 
-def test_missing_extra_has_the_command_for_this_place(installed, tmp_path):
+def test_missing_extra_has_the_command_for_its_installation(installed, tmp_path):
     wheel = tmp_path / "rlwire-1.whl"
     origins = (
         ({"url": f"file://{wheel}", "archive_info": {}}, "rlwire[gym]"),  # while there is no file
@@ -123,7 +123,7 @@ def test_missing_extra_has_a_short_traceback(monkeypatch):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_can_be_sent_to_another_process(error):
+def test_errors_survive_pickling_and_copying(error):
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(twin) is type(error)
         assert str(twin) == str(error)
@@ -163,7 +163,7 @@ def test_text_of_a_peer_is_bounded_in_length(character):
     assert shown("a" * 200) == "a" * 200
 
 
-def test_a_peers_error_keeps_its_text():
+def test_peer_error_keeps_its_text():
     text = "Traceback:\n  " + "x" * 5000
     error = errors.PeerError(text)
     assert error.text == text
@@ -193,7 +193,7 @@ def test_limit_errors_name_the_side_and_the_option():
 
 
 @pytest.mark.parametrize("text", [describe, text_of, lambda error: for_peer(error, "the server")])
-def test_text_of_an_exception_is_fit_to_be_sent(text):
+def test_text_of_an_exception_is_encodable_and_bounded(text):
     class Silent(Exception):
         def __str__(self):
             raise ValueError

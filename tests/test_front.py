@@ -176,7 +176,7 @@ def test_client_reaches_a_local_server_by_a_wildcard_host(scheme, host, wildcard
 
 @pytest.mark.parametrize("carrier", ["unix", "shm"])
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
-def test_a_caller_over_a_unix_socket(scheme, carrier, tmp_path):
+def test_caller_plays_over_a_unix_socket_and_shared_memory(scheme, carrier, tmp_path):
     url = f"{scheme}+{carrier}://{tmp_path}/s"
     env = rlwire.listen(url, like="CartPole-v1")
     with ThreadPoolExecutor(1) as pool:
@@ -192,7 +192,7 @@ def test_a_caller_over_a_unix_socket(scheme, carrier, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", STREAMS)
-def test_over_tls_with_the_files_in_the_query_or_by_name(scheme, tmp_path):
+def test_client_connects_over_tls_with_files_in_the_query(scheme, tmp_path):
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -216,7 +216,7 @@ def test_over_tls_with_the_files_in_the_query_or_by_name(scheme, tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("scheme", ["dm-env-rpc", "universe", "openpi"])
-def test_with_a_secret_in_a_file(scheme, encoding, tmp_path):
+def test_client_authenticates_with_a_secret_in_a_file(scheme, encoding, tmp_path):
     (tmp_path / "secret").write_text("sesame\n", encoding)
     query = f"?auth_file={tmp_path / 'secret'}"
     with rlwire.serve(THINGS[scheme], anywhere(scheme) + query) as server:
@@ -233,7 +233,7 @@ def test_with_a_secret_in_a_file(scheme, encoding, tmp_path):
             first_words(scheme, client)
 
 
-def test_perlert_with_a_key_in_a_file(tmp_path):
+def test_perlert_client_authenticates_with_a_key_in_a_file(tmp_path):
     pytest.importorskip("cryptography")
     from rlwire.perlert import new_key
 
@@ -250,7 +250,7 @@ def test_perlert_with_a_key_in_a_file(tmp_path):
             rlwire.connect(server.url.removesuffix("/pole:0"))
 
 
-def test_options_of_the_query_and_of_python():
+def test_server_combines_options_of_the_query_and_of_python():
     url = anywhere("dm-env-rpc") + "?accepts=render_mode&max_worlds=1&reward=score"
     with (
         rlwire.serve("gym:CartPole-v1", url, max_worlds=2) as server,
@@ -266,7 +266,7 @@ def test_options_of_the_query_and_of_python():
         assert "no-such-world" in str(caught)
 
 
-def test_pages_connect_by_the_url_of_the_server():
+def test_websocket_page_connects_to_an_rlx_server_by_its_url():
     from rlwire.websocket import connect
 
     with (
@@ -294,7 +294,7 @@ def test_served_environment_can_be_served_again_by_its_url(scheme, caplog):
     assert "Traceback" not in caplog.text
 
 
-def test_for_asyncio():
+def test_async_server_and_client_exchange_messages():
     async def run():
         async with (
             rlwire.aio.serve(THINGS["openpi"], anywhere("openpi")) as server,
@@ -311,7 +311,7 @@ def test_for_asyncio():
 
 
 @pytest.mark.parametrize("url", ["dm-env-rpc://localhost:0", "universe://localhost:+0", "perlert"])
-def test_an_environments_own_exception_has_its_traceback_in_the_log(url, caplog):
+def test_server_logs_the_traceback_of_an_environments_exception(url, caplog):
     caplog.set_level("DEBUG")
     with (
         rlwire.serve(Stuck, "perlert://localhost:0" if url == "perlert" else url) as server,
@@ -339,7 +339,7 @@ def test_help_describes_each_option(scheme):
 
 
 class TestBadInput:
-    def test_a_failed_handshake_leaves_no_socket_open(self):
+    def test_failed_handshake_closes_its_socket(self):
         def answer(listener):
             sock, _ = listener.accept()
             sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -362,7 +362,7 @@ class TestBadInput:
         assert not [each for each in caught if each.category is ResourceWarning]
 
     @pytest.mark.parametrize(("scheme", "other"), [("openpi", "rlx"), ("rlx", "openpi")])
-    def test_playing_with_a_server_of_another_protocol_names_both(self, scheme, other):
+    def test_player_of_another_protocol_names_the_url_and_the_protocol(self, scheme, other):
         with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
             wrong = parse_url(server.url).replace(scheme=other)
             match = f"^{re.escape(str(wrong))}: .* {other}"
@@ -382,7 +382,7 @@ class TestBadInput:
         raised(RuntimeError, rlwire.serve, Broken, anywhere(scheme))
         assert "serving" not in caplog.text
 
-    def test_an_option_that_there_is_not(self):
+    def test_unknown_options_are_rejected_with_a_suggestion(self):
         with pytest.raises(ValueError, match="a server of rlx:// has no option 'colour'"):
             rlwire.serve(Agent, anywhere("rlx") + "?colour=red")
         with pytest.raises(TypeError, match=r"a server of rlx://.*'limts'; did you mean 'limits'"):
@@ -397,14 +397,14 @@ class TestBadInput:
             rlwire.listen("rlx://localhost:0", backoff=None)
 
     @pytest.mark.parametrize("call", [rlwire.connect, rlwire.aio.connect, rlwire.make])
-    def test_a_url_that_is_none(self, call):
+    def test_invalid_urls_are_rejected_with_an_example(self, call):
         for url in ("localhost:7001", "http://localhost", "", None):
             with pytest.raises(ValueError, match=r"expected .*rlx://localhost:7001"):
                 call(url)
 
 
 @pytest.mark.parametrize("scheme", STREAMS)
-def test_connecting_and_closing_clients_are_logged_sparsely(scheme, caplog):
+def test_client_connections_are_logged_at_a_limited_rate(scheme, caplog):
     caplog.set_level("INFO")
     begin = time.monotonic()
     with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:

@@ -54,6 +54,6 @@ def test_unknown_header_is_named(capsys):
     assert all(main(["headers", name]) == 0 for name in names)
 
 
-def test_name_of_a_header_has_any_case(tmp_path, capsys):
+def test_header_names_are_case_insensitive(tmp_path, capsys):
     upper = written(["DM-Env-RPC"], tmp_path, capsys).read_text("utf-8")
     assert upper == written(["dm_env_rpc"], tmp_path, capsys).read_text("utf-8")

@@ -35,7 +35,7 @@ COMMANDS = sorted(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_have_their_options(command, capsys):
+def test_commands_of_the_page_have_their_options(command, capsys):
     _, sub, *words = command.split()
     url = [word.replace("HOST:PORT", "localhost:1") for word in words if "://" in word][:2]
     served = ["algorithm:pg", *url[:1]] if sub == "serve" and len(url) == 1 else url
@@ -47,12 +47,12 @@ def test_commands_have_their_options(command, capsys):
             assert re.search(rf"(^|[\s\[,]){word}\b", text), (command, word)
 
 
-def test_page_has_commands():
+def test_page_lists_the_application_commands():
     assert {command.split()[1] for command in COMMANDS} >= {"new", "generate", "config", "run"}
     assert len(COMMANDS) >= 10
 
 
-def test_settings_of_sections_are_those_of_the_page():
+def test_settings_of_the_page_exist_in_their_sections():
     rows = table("section | settings")
     assert len(rows) == 5
     for where, names in rows:
@@ -64,7 +64,7 @@ def test_settings_of_sections_are_those_of_the_page():
 CLASSES = PAGE[PAGE.index("## Classes") :]
 
 
-def test_classes_of_the_page_are_there():
+def test_classes_of_the_page_exist():
     found = 0
     for row in re.findall(r"^\| (`.*?) \| (.*?) \|$", CLASSES, re.M):
         for name in spans(row[1]):

@@ -16,7 +16,7 @@ COMPILE = code(PAGES["c_simulator"], "sh")[1]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the program uses POSIX's sockets")
-def test_the_program_calls_the_trainer(tmp_path):
+def test_c_simulator_trains_its_trainer(tmp_path):
     (tmp_path / "corridor.c").write_text(PROGRAM, "utf-8")
     assert "cc -std=c11 -O2 -I" in COMPILE
     program, port = compiled("corridor.c", tmp_path), str(free_port())

@@ -57,7 +57,7 @@ def logits(module, observations):
 
 
 @pytest.mark.parametrize("on_policy", [True, False])
-def test_batches_of_the_program(program, on_policy):
+def test_game_engine_program_sends_batches_of_each_weights_version(program, on_policy):
     with Server("127.0.0.1:0", config=SetConfig(300, on_policy)) as server:
         modules = {number: weights(number) for number in range(1, 6)}
         server.set_state(SetState(1, {"rl_module": modules[1]}))
@@ -103,7 +103,7 @@ def test_batches_of_the_program(program, on_policy):
             assert other.started == 0
 
 
-def test_program_reports_its_error(program):
+def test_game_engine_program_reports_the_trainers_error(program):
     with Server("127.0.0.1:0", auth="secret", config=SetConfig(10, True)) as server:
         player = start(program, server, 1)
         assert "closed by the trainer" in player.communicate(timeout=30)[1]
@@ -115,7 +115,7 @@ def test_program_reports_its_error(program):
 
 @pytest.mark.ray
 @pytest.mark.timeout(600)
-def test_rllib_trains_the_program(program, cluster):
+def test_rllib_trains_the_game_engine_program(program, cluster):
     port = str(free_port())
     text = TRAINER
     for own, tests in (('"port": 5555', f'"port": {port}'), (RAY_OF_ITS_OWN, "ray.init()")):

@@ -37,7 +37,7 @@ def pair(section, folder, stack):
     return stack.enter_context(running(gateway, folder))
 
 
-def test_page_of_the_gateway_shows_pixels(tmp_path):
+def test_browser_gateway_sends_pixels(tmp_path):
     with ExitStack() as stack:
         url = pair(BROWSER, tmp_path, stack)
         assert size_at(url, url.query["password"]) == (160, 210)
@@ -45,7 +45,7 @@ def test_page_of_the_gateway_shows_pixels(tmp_path):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("by", ["hand", pytest.param("ppo", marks=pytest.mark.training)])
-def test_a_simulator_and_its_trainer(by, tmp_path):
+def test_rlx_gateway_connects_a_simulator_and_its_trainer(by, tmp_path):
     rlx = f"rlx://127.0.0.1:{free_port()}"
     program = howtos.code(RLX)[0].replace("rlx://localhost:7001", rlx).replace(":9911", ":0")
     (tmp_path / "gateway.py").write_text(program)
@@ -76,13 +76,13 @@ def test_gateway_serves_tools_of_dm_env_rpc(tmp_path):
 
 
 PAIRS = (
-    test_page_of_the_gateway_shows_pixels,
-    partial(test_a_simulator_and_its_trainer, "hand"),
+    test_browser_gateway_sends_pixels,
+    partial(test_rlx_gateway_connects_a_simulator_and_its_trainer, "hand"),
     test_gateway_serves_tools_of_dm_env_rpc,
 )
 
 
-def test_it_stops_while_its_trainer_waits(caplog):
+def test_gateway_stops_while_its_trainer_waits(caplog):
     """The trainer's reset waits for a simulator, and holds the world's lock."""
     caplog.set_level(logging.INFO, "rlwire")
     with ThreadPoolExecutor() as pool:
@@ -98,7 +98,7 @@ def test_it_stops_while_its_trainer_waits(caplog):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_it_stops_while_its_first_reset_waits(caplog):
+def test_rewarder_stops_while_its_first_reset_waits(caplog):
     class Waiting:
         metadata: ClassVar = {}
         observation_space = action_space = Discrete(2)

@@ -29,7 +29,7 @@ def serving(command, folder):
         server.stop(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
 
 
-def test_the_folder_learns(tmp_path):
+def test_algorithm_folder_learns(tmp_path):
     pytest.importorskip("gymnasium")
     (tmp_path / "search").mkdir()
     (tmp_path / "search" / "parameter_server.py").write_text(SERVER)
@@ -56,7 +56,7 @@ def test_the_folder_learns(tmp_path):
 
 
 @pytest.mark.training
-def test_a_copy_of_pg_plays_and_is_saved(tmp_path):
+def test_copied_pg_algorithm_plays_and_saves_a_checkpoint(tmp_path):
     for package in ("gymnasium", "torch", "ruamel.yaml", "tensorboardX"):
         pytest.importorskip(package)
     (tmp_path / "app.yaml").write_text(SETTINGS)

@@ -51,7 +51,7 @@ def heard_by_others(pid):
 
 
 @pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_the_program(tmp_path, cluster, own):
+def test_rllib_program_trains_with_an_rlx_caller(tmp_path, cluster, own):
     program = tmp_path / "training.py"
     program.write_text(PROGRAM)
     bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

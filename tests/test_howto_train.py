@@ -60,13 +60,13 @@ posix = pytest.mark.skipif(os.name != "posix", reason="the page's shell is sh")
 
 
 @posix
-def test_callers_in_python(tmp_path):
+def test_python_callers_train_the_agent(tmp_path):
     check_that_it_learns(PYTHON_CALLERS, tmp_path, howtos.shell(tmp_path))
 
 
 @posix
 @pytest.mark.consumers
-def test_callers_in_c(tmp_path):
+def test_c_callers_train_the_agent(tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("there is no cc")
     source = Path("tests", "consumers", "cartpole.c")

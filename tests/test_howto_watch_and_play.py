@@ -42,7 +42,7 @@ def size_at(url, password=None):
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_viewers_see_the_game_of_each_command(line, tmp_path):
+def test_viewers_receive_pixels_from_each_command(line, tmp_path):
     (tmp_path / "secret").write_text("sesame\n")
     (tmp_path / "look").write_text("see\n")
     with running(line, tmp_path) as url:

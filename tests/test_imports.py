@@ -117,7 +117,7 @@ def sources():
     ("path", "root"),
     [pytest.param(path, root, id=str(path.relative_to(root))) for path, root in sources()],
 )
-def test_imports_run_downhill(path, root):
+def test_modules_import_only_lower_layers(path, root):
     room = room_of(path, root)
     source = path.read_text("utf-8")
     if path.suffix == ".py":
@@ -129,7 +129,7 @@ def test_imports_run_downhill(path, root):
     assert not uphill, f"{path.name}, in {room}, imports {sorted(uphill)}"
 
 
-def test_the_check_reads_each_form_of_import():
+def test_import_check_parses_each_form_of_import():
     assert {"errors.py", "cli.py", "kernels.pxd"} <= {path.name for path, _ in sources()}
     package = ["rlwire", "transports"]
     for source, found in {
@@ -203,7 +203,7 @@ EXTRAS = {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch", 
         ("rlwire.perlert", set(), (EXTRAS - {"PIL"}) | {"pettingzoo", "cryptography", "grpc"}),
     ],
 )
-def test_imports_do_not_load_other_rooms_or_packages(modules, rooms, packages):
+def test_imports_do_not_load_unrelated_subpackages_or_packages(modules, rooms, packages):
     loaded = loaded_by(modules)
     assert "rlwire" in loaded
     assert not loaded & {f"rlwire.{room}" for room in rooms}
@@ -219,7 +219,7 @@ RLX |= {f"rlwire.codecs.rlx{name}" for name in ("", ".decoder", ".encoder")} | {
 @pytest.mark.parametrize(
     ("module", "ours"), [("rlwire", OWN), ("rlwire.errors", ERRORS), ("rlwire.codecs.rlx", RLX)]
 )
-def test_the_core_is_light(module, ours):
+def test_core_imports_only_the_listed_modules(module, ours):
     """What is imported of rlwire is listed here; of other packages only NumPy is, by a codec."""
     loaded = loaded_by(module)
     assert {name for name in loaded if name.startswith("rlwire")} == ours

@@ -18,7 +18,7 @@ def run(program, where):
 
 
 @pytest.mark.parametrize("name", ["numpy", "", None, "dm-env-rpc"])
-def test_an_unknown_library_is_refused(name):
+def test_install_rejects_an_unknown_library(name):
     assert "dm_env_rpc" in str(raised(ValueError, rlwire.install, name))
     assert "dm_env_rpc" in str(raised(ValueError, rlwire.uninstall, name))
 
@@ -27,7 +27,7 @@ IMPORTED = {name: "ray.rllib" if name == "rllib" else name for name in LIBRARIES
 
 
 @pytest.mark.parametrize("name", list(LIBRARIES))
-def test_installing_twice_and_uninstalling_twice_does_not_raise(name):
+def test_install_and_uninstall_are_idempotent(name):
     pytest.importorskip(IMPORTED[name])
     rlwire.uninstall(name)
     rlwire.install(name)
@@ -37,7 +37,7 @@ def test_installing_twice_and_uninstalling_twice_does_not_raise(name):
 
 
 @pytest.mark.parametrize("name", list(LIBRARIES))
-def test_a_library_that_is_not_there_is_named(name, tmp_path):
+def test_install_names_a_missing_library(name, tmp_path):
     program = (
         "import sys\n"
         f"sys.modules[{IMPORTED[name].partition('.')[0]!r}] = None\n"
@@ -53,7 +53,7 @@ def test_a_library_that_is_not_there_is_named(name, tmp_path):
     assert "pip install" in done.stdout
 
 
-def test_importing_rlwire_imports_no_library(tmp_path):
+def test_rlwire_import_loads_no_replaced_library(tmp_path):
     program = (
         "import sys, rlwire; "
         "print([n for n in sys.modules if n.startswith(('dm_env', 'msgpack', 'openpi'))])"
@@ -63,7 +63,7 @@ def test_importing_rlwire_imports_no_library(tmp_path):
 
 
 @pytest.mark.parametrize("name", list(LIBRARIES))
-def test_an_option_that_a_drop_in_has_not(name):
+def test_install_rejects_an_unknown_option(name):
     assert "no_such_option" in str(raised(TypeError, install, name, no_such_option=True))
 
 

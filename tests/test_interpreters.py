@@ -36,7 +36,7 @@ print("still here")
 """
 
 
-def test_another_interpreter_is_refused_and_nothing_breaks(tmp_path):
+def test_import_in_a_subinterpreter_is_rejected(tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or sys.platform != "linux":
         pytest.skip("no C compiler")

@@ -7,7 +7,7 @@ from rlwire.limits import DEFAULT, Limits
 FIELDS = [field.name for field in dataclasses.fields(Limits)]
 
 
-def test_nothing_is_unlimited_by_default():
+def test_default_limits_are_finite_and_documented():
     assert Limits() == DEFAULT
     assert DEFAULT.message == 10**9  # RELAAX's own maximum
     for name in FIELDS:
@@ -18,7 +18,7 @@ def test_nothing_is_unlimited_by_default():
 
 @pytest.mark.each("name", FIELDS)
 @pytest.mark.each("value", [0, -1, 1.5, "5", None, True])
-def test_a_limit_is_a_positive_int(name, value):
+def test_limits_other_than_positive_ints_are_rejected(name, value):
     with pytest.raises(ValueError, match=f"limit {name} must be a positive int"):
         Limits(**{name: value})
 
@@ -32,7 +32,7 @@ def test_limits_are_bounded_by_the_kernels(name, most):
         Limits(**{name: most + 1})
 
 
-def test_limits_cannot_be_changed():
+def test_limits_are_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         DEFAULT.depth = 5
     assert dataclasses.replace(DEFAULT, depth=5).depth == 5

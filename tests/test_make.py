@@ -31,7 +31,7 @@ def url():
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
-def test_gymnasiums_checks(url):
+def test_made_environment_passes_gymnasiums_checker(url):
     with rlwire.make(url) as env:
         check_env(env)
 
@@ -61,7 +61,7 @@ def test_gymnasium_id_is_registered_on_import(imports, name):
     assert b"ValueError: 'nowhere'" in run.stderr
 
 
-def test_spaces_of_another_environment(url):
+def test_make_rejects_like_with_mismatching_spaces(url):
     with rlwire.make(url, like="CartPole-v1") as env:
         env.reset()
     raised(EncodeError, rlwire.make, url, like="MountainCar-v0")
@@ -69,11 +69,11 @@ def test_spaces_of_another_environment(url):
         rlwire.make(url, like="CartPole-v1", action_space=gymnasium.spaces.Discrete(2))
 
 
-def test_protocols_that_have_no_environments():
+def test_make_of_an_agent_url_suggests_listen():
     assert "rlwire.listen" in str(raised(ValueError, rlwire.make, "rlx://127.0.0.1:1"))
 
 
-def test_vectors(url):
+def test_made_vectors_equal_a_local_vector(url):
     with (
         rlwire.make_vec(url, num_envs=3) as envs,
         rlwire.make_vec([url, url, url], autoreset_mode="SameStep") as others,
@@ -111,7 +111,7 @@ def test_invalid_action_in_a_vector_is_sent_to_no_server(url, options):
         assert 2 not in seen
 
 
-def test_a_secret_is_kept_and_not_shown():
+def test_spec_keeps_the_secret_and_hides_it_in_its_repr():
     make = functools.partial(gymnasium.make, "CartPole-v1")
     with (
         rlwire.serve(make, "dm-env-rpc://127.0.0.1:0", auth="hush-hush") as server,
@@ -132,7 +132,7 @@ def test_a_secret_is_kept_and_not_shown():
         "universe://127.0.0.1:0+0",
     ],
 )
-def test_a_spec_has_the_servers_time_limit_and_threshold(url):
+def test_spec_has_the_servers_time_limit_and_reward_threshold(url):
     for make in (rlwire.make, functools.partial(gymnasium.make, ID)):
         with rlwire.serve("gym:CartPole-v1", url) as server, make(url=server.url) as env:
             assert env.spec is not None
@@ -153,7 +153,7 @@ def pickled(env):
         (functools.partial(gymnasium.make, ID), pickled),
     ],
 )
-def test_copies_connect_anew_with_the_same_arguments(make, twin):
+def test_copied_environments_reconnect_with_the_same_arguments(make, twin):
     with (
         rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", auth="hush") as server,
         make(url=server.url, auth="hush") as env,
@@ -165,13 +165,13 @@ def test_copies_connect_anew_with_the_same_arguments(make, twin):
         np.testing.assert_array_equal(env.step(1)[0], (again.step(0), again.step(1)[0])[1])
 
 
-def test_an_environment_of_listen_is_not_copied():
+def test_listening_environment_cannot_be_copied():
     with rlwire.listen("rlx://127.0.0.1:0", like="CartPole-v1") as env:
         for twin in (copy.deepcopy, pickle.dumps):
             assert "listen" in str(raised(TypeError, twin, env))
 
 
-def test_vectors_in_real_time():
+def test_vector_of_real_time_environments_loses_no_reward():
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0/poles", rate=500, instances=2
     ) as server:
@@ -189,7 +189,7 @@ def test_vectors_in_real_time():
 
 
 @pytest.mark.parametrize("url", ["perlert", "universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
-def test_vector_larger_than_the_server_is_refused_at_once(url):
+def test_vector_over_the_servers_slots_is_rejected_at_once(url):
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
     ) as server:
@@ -199,7 +199,7 @@ def test_vector_larger_than_the_server_is_refused_at_once(url):
         assert time.monotonic() - begun < 20
 
 
-def test_waiting_for_a_slot_is_logged(caplog):
+def test_wait_for_a_slot_is_logged(caplog):
     with (
         rlwire.serve("gym:CartPole-v1", "perlert://127.0.0.1:0") as server,
         rlwire.make(server.url),
@@ -210,7 +210,7 @@ def test_waiting_for_a_slot_is_logged(caplog):
     assert ["no slot is open" in each.getMessage() for each in waits] == [True]
 
 
-def test_timeout_of_a_shared_world_names_what_it_waits_for():
+def test_timeout_of_a_shared_world_names_the_missing_agents():
     with rlwire.serve(Meeting, "dm-env-rpc://127.0.0.1:0") as server:
         with (
             rlwire.make(server.url, timeout=Timeouts(idle=0.5)) as one,

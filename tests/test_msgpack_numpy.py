@@ -55,7 +55,7 @@ VALUES = {
 
 
 @pytest.mark.each("name", VALUES)
-def test_the_same_bytes_and_the_same_values(name):
+def test_encoder_and_decoder_equal_the_original(name):
     value = VALUES[name]
     packed = theirs.packb(value)
     assert ours.packb(value) == packed
@@ -83,7 +83,7 @@ ANY = st.recursive(
 
 
 @given(ANY)
-def test_the_same_for_any_value(value):
+def test_random_values_encode_and_decode_as_the_original(value):
     packed = theirs.packb(value)
     assert ours.packb(value) == packed
     assert same(ours.unpackb(packed), theirs.unpackb(packed))
@@ -103,7 +103,7 @@ def test_the_same_for_any_value(value):
     ],
     ids=str,
 )
-def test_packb_has_the_same_options(options):
+def test_packb_options_equal_the_originals(options):
     aware = datetime.datetime(2024, 2, 29, 1, 2, 3, 4, datetime.timezone.utc)
     for value in ([0.1, b"x", "x", np.arange(3)], {b"k": np.float32(1)}):
         assert ours.packb(value, **options) == theirs.packb(value, **options)
@@ -132,7 +132,7 @@ UNPACKED = [
     ],
     ids=str,
 )  # fmt: skip
-def test_unpackb_has_the_same_options(packed, options):
+def test_unpackb_options_equal_the_originals(packed, options):
     try:
         expected = theirs.unpackb(packed, **options)
     except ValueError:
@@ -152,7 +152,7 @@ class ThirdParty:
     __hash__ = None
 
 
-def test_hooks_of_the_users_own_are_chained():
+def test_user_hooks_are_chained_with_array_hooks():
     def pack_it(value):
         return {b"__thirdparty__": True, b"foo": value.foo, b"more": np.arange(2)}
 
@@ -187,7 +187,7 @@ def test_arrays_of_mutable_buffers_are_copied(kind):
     ],
     ids=str,
 )
-def test_only_bytes_mark_an_array(other):
+def test_maps_with_text_keys_decode_as_maps(other):
     packed = msgpack.packb(other)
     assert ours.unpackb(packed) == theirs.unpackb(packed) == other
 
@@ -213,7 +213,7 @@ def arrays_in(value):
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("options", [{}, {"raw": False, "use_list": True}], ids=str)
-def test_every_array_is_read_only_as_the_original_s_are(kind, options):
+def test_decoded_arrays_are_read_only_and_aligned(kind, options):
     packed = kind(theirs.packb(READ_ONLY))
     for found in (
         ours.unpackb(packed, **options),
@@ -240,7 +240,7 @@ def test_pack_and_unpack_work_with_files():
     assert (ours.dump, ours.load) == (ours.pack, ours.unpack)
 
 
-def test_packer():
+def test_packer_equals_the_original():
     mine, other = ours.Packer(), theirs.Packer()
     for name in ("nested", "structured", "float"):
         assert mine.pack(VALUES[name]) == other.pack(VALUES[name])
@@ -252,7 +252,7 @@ def test_packer():
     assert mine.bytes() == other.bytes()
 
 
-def test_packer_that_collects():
+def test_packer_without_autoreset_equals_the_original():
     mine, other = ours.Packer(autoreset=False), theirs.Packer(autoreset=False)
     for packer in (mine, other):
         assert packer.pack_array_header(2) is None
@@ -267,7 +267,7 @@ def test_packer_that_collects():
 STREAM = b"".join(theirs.packb(value) for value in VALUES.values())
 
 
-def test_unpacker():
+def test_unpacker_equals_the_original():
     expected = list(theirs.Unpacker(io.BytesIO(STREAM), 7))
     assert same(list(ours.Unpacker(io.BytesIO(STREAM), 7)), expected)
     fed, found = ours.Unpacker(), []
@@ -291,14 +291,14 @@ PICKLED = {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": (1,), b"data": p
 ADDRESSES = {b"nd": True, b"type": "|O", b"kind": b"", b"shape": (1,), b"data": b"\x41" * 8}
 
 
-def test_objects_are_refused_with_the_reason():
+def test_encoder_rejects_object_arrays():
     for pack in (ours.packb, ours.Packer().pack, ours.encode):
         assert "pickle" in str(raised(EncodeError, pack, OBJECTS))
     assert "pickle" in str(raised(EncodeError, ours.packb, np.zeros(2, [("a", object)])))
 
 
 @pytest.mark.parametrize("trap", [PICKLED, ADDRESSES, {**PICKLED, b"type": [["", "|O"]]}], ids=str)
-def test_objects_from_a_wire_are_refused(trap):
+def test_decoder_rejects_object_arrays(trap):
     packed = msgpack.packb(trap)
     stream = ours.Unpacker()
     stream.feed(packed)
@@ -321,12 +321,12 @@ def test_objects_from_a_wire_are_refused(trap):
     ],
     ids=str,
 )
-def test_maps_that_are_no_arrays(wrong):
+def test_invalid_array_maps_are_rejected(wrong):
     raised(DecodeError, ours.decode, wrong)
     raised(DecodeError, ours.unpackb, msgpack.packb(wrong))
 
 
-def test_maps_inside_each_other_are_none():
+def test_deeply_nested_array_maps_decode_as_maps():
     inside = {b"nd": True}
     for _ in range(200):
         inside = {b"nd": inside, b"data": [b"x" * 100]}
@@ -341,12 +341,12 @@ def test_maps_inside_each_other_are_none():
         (datetime.datetime(2024, 1, 1), TypeError),
     ],
 )  # fmt: skip
-def test_errors_are_caught_as_the_originals_are(value, error):
+def test_encoder_raises_the_errors_of_the_original(value, error):
     raised(error, theirs.packb, value)
     raised(error, ours.packb, value)
 
 
-def test_too_deep():
+def test_decoder_limits_nesting_depth():
     deep = []
     for _ in range(600):
         deep = [deep]
@@ -358,7 +358,7 @@ def test_too_deep():
     assert ours.unpackb(ours.packb(near)) == near
 
 
-def test_many_items():
+def test_decoder_accepts_more_items_and_bytes_than_default_limits():
     """More than the limits of rlwire's own protocols allow: the caller has the bytes."""
     many = [0] * (2**20 + 10)
     assert ours.unpackb(ours.packb(many)) == many
@@ -374,7 +374,7 @@ def test_many_items():
         lambda: ours.unpackb(b"\x80", object_hook=len, object_pairs_hook=len),
     ],
 )
-def test_wrong_options(call):
+def test_invalid_options_are_rejected(call):
     raised(TypeError, call)
     assert "timestamp" in str(raised(ValueError, ours.unpackb, b"\x01", timestamp=7))
 
@@ -382,7 +382,7 @@ def test_wrong_options(call):
 # -- patch, and life without the others --------------------------------------------------------
 
 
-def test_patch():
+def test_patch_replaces_the_functions_of_msgpack():
     names = [name for name in ours.__all__ if name not in ("patch", "encode", "decode")]
     before = {name: getattr(msgpack, name) for name in names}
     try:
@@ -419,7 +419,7 @@ except ImportError as error:
 """
 
 
-def test_neither_msgpack_nor_msgpack_numpy_is_needed(tmp_path):
+def test_codec_works_without_msgpack_and_msgpack_numpy(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
@@ -427,6 +427,6 @@ def test_neither_msgpack_nor_msgpack_numpy_is_needed(tmp_path):
     assert done.stdout.split() == ["EncodeError"] * 2 + ["msgpack"]
 
 
-def test_extensions_are_msgpacks_own_where_it_is_imported():
+def test_extensions_decode_to_msgpacks_types_when_it_is_imported():
     found = ours.unpackb(ours.packb([msgpack.ExtType(5, b"x"), msgpack.Timestamp(5)]))
     assert [type(value) for value in found] == [msgpack.ExtType, msgpack.Timestamp]

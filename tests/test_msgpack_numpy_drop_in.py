@@ -65,7 +65,7 @@ def check(found):
     assert found["n"] == 1j
 
 
-def test_every_function_is_rlwires(installed, patched, monkeypatch):
+def test_drop_in_replaces_every_function(installed, patched, monkeypatch):
     library.patch()
     original = Counting(monkeypatch)
     ways = [
@@ -86,7 +86,7 @@ def test_every_function_is_rlwires(installed, patched, monkeypatch):
     assert original.calls == 0, "the library's own code was at work"
 
 
-def test_uninstalling_puts_everything_back(patched):
+def test_uninstall_restores_the_library(patched):
     def everything():
         found = {("library", name): value for name, value in vars(library).items()}
         for name in ("packb", "unpackb", "unpack", "encode", "decode"):
@@ -109,7 +109,7 @@ def test_uninstalling_puts_everything_back(patched):
         assert [name for name, value in was.items() if now[name] is not value] == []
 
 
-def test_subclasses_of_a_users_own(installed):
+def test_user_subclasses_of_packer_and_unpacker_use_the_drop_in(installed):
     class Mine(Packer):
         def pack(self, obj):
             return b"mine" + super().pack(obj)
@@ -124,7 +124,7 @@ def test_subclasses_of_a_users_own(installed):
     check(unpacker.unpack())
 
 
-def test_packers_from_before_the_installation_keep_working(patched):
+def test_packers_created_before_install_keep_working(patched):
     old_packer, old_unpacker = Packer(), Unpacker()
     rlwire.install("msgpack_numpy")
     old_unpacker.feed(old_packer.pack(VALUE))
@@ -147,7 +147,7 @@ def test_packers_from_before_the_installation_keep_working(patched):
         lambda: library.unpackb(b"\x01", timestamp=9),
     ],
 )  # fmt: skip
-def test_errors_stay_the_librarys(call):
+def test_drop_in_raises_the_errors_of_the_library(call):
     def outcome():
         try:
             return call()
@@ -162,7 +162,7 @@ def test_errors_stay_the_librarys(call):
         rlwire.uninstall("msgpack_numpy")
 
 
-def test_values_only_the_library_supports_are_left_to_it(installed):
+def test_drop_in_delegates_unsupported_values_to_the_library(installed):
     masked = np.ma.masked_array([1, 2, 3], [0, 1, 0])
     np.testing.assert_array_equal(library.unpackb(library.packb(masked)), [1, 2, 3])
     deep = []
@@ -175,7 +175,7 @@ def test_values_only_the_library_supports_are_left_to_it(installed):
 
 
 @pytest.mark.parametrize("trap", [PICKLED, ADDRESSES])
-def test_objects_are_refused(installed, patched, trap):
+def test_drop_in_decoder_rejects_object_arrays(installed, patched, trap):
     library.patch()
     packed = msgpack.packb(trap)
     for unpack in (library.unpackb, unpackb, msgpack.unpackb):
@@ -186,12 +186,12 @@ def test_objects_are_refused(installed, patched, trap):
         raised(DecodeError, unpacker.unpack)
 
 
-def test_objects_are_not_pickled(installed):
+def test_drop_in_encoder_rejects_object_arrays(installed):
     for pack in (library.packb, packb, library.Packer().pack, Packer(autoreset=False).pack):
         assert "pickle" in str(raised(EncodeError, pack, {"a": OBJECTS}))
 
 
-def test_pickles_can_be_left_to_the_library():
+def test_pickle_option_delegates_object_arrays_to_the_library():
     installing.install("msgpack_numpy", pickle=True)
     try:
         for pack in (library.packb, packb, Packer().pack):
@@ -205,7 +205,7 @@ def test_pickles_can_be_left_to_the_library():
         rlwire.uninstall("msgpack_numpy")
 
 
-def test_hooks_that_were_imported_before(installed):
+def test_hooks_imported_before_install_use_the_drop_in(installed):
     packed = msgpack.packb(VALUE, default=encode)
     check(msgpack.unpackb(packed, object_hook=decode))
     raised(EncodeError, encode, OBJECTS)
@@ -217,7 +217,7 @@ def test_hooks_that_were_imported_before(installed):
 
 
 @pytest.mark.parametrize("name", ["packb", "decode", "Packer"])
-def test_version_without_a_patched_name_is_refused(name, monkeypatch):
+def test_install_rejects_a_version_without_a_patched_name(name, monkeypatch):
     monkeypatch.delattr(library, name)
     with pytest.raises(RuntimeError, match=rf"{name}\b.* 0\.4\.8"):
         rlwire.install("msgpack_numpy")

@@ -39,7 +39,7 @@ NO_SECRET = {rlx.Server, rlx.AgentProxy, rlx.AsyncAgentProxy}
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_servers(kind):
+def test_servers_share_their_options_and_methods(kind):
     names = {*inspect.signature(kind).parameters}
     expected = STREAMS | (set() if kind in NO_SECRET else {"auth"})
     assert expected - names == LACKS.get(kind, set())
@@ -51,7 +51,7 @@ def test_servers(kind):
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_clients(kind):
+def test_clients_share_their_options_and_methods(kind):
     names = {*inspect.signature(kind).parameters}
     assert "limits" in names
     assert ("auth" in names) == (kind not in NO_SECRET)

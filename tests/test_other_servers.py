@@ -82,7 +82,7 @@ def test_client_names_the_protocol_of_another_server(scheme, failure):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_client_of_a_server_that_only_closes_suggests_tls(scheme, failure):
+def test_client_suggests_tls_when_the_server_only_closes(scheme, failure):
     with answering(b"") as port:
         error = failure(at(scheme, port))
     assert isinstance(error, ConnectionError)
@@ -91,7 +91,7 @@ def test_client_of_a_server_that_only_closes_suggests_tls(scheme, failure):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_client_with_tls_of_a_server_without_suggests_the_url(scheme, failure):
+def test_tls_client_suggests_a_url_without_tls_for_a_plain_server(scheme, failure):
     with answering(GREETINGS["HTTP/1.1"]) as port:
         error = failure(at(scheme, port, "+tls"))
     assert isinstance(error, OSError)

@@ -75,13 +75,13 @@ class TestURL:
             ),
         ],
     )
-    def test_text_and_back(self, text, url):
+    def test_url_text_round_trips(self, text, url):
         assert parse_url(text) == url
         assert str(url) == text
         assert parse_url(url) is url
 
     @pytest.mark.parametrize("scheme", PROTOCOLS)
-    def test_missing_port_is_that_of_the_protocol(self, scheme):
+    def test_missing_port_is_the_protocols_default(self, scheme):
         record = PROTOCOLS[scheme]
         for text in (f"{scheme}://localhost", f"{scheme}://[::1]"):
             assert parse_url(text).port == record.port
@@ -132,7 +132,7 @@ class TestURL:
                 env.close()
                 assert "hush" not in repr(env.unwrapped.spec)
 
-    def test_names_are_any_text(self):
+    def test_world_names_of_any_characters_round_trip_in_a_url(self):
         path = "a world/with #? and %41 and \N{SNOWMAN}"
         for place in ({"host": "h", "port": 1}, {"unix": "/tmp/a?b#c"}):
             url = URL("dm-env-rpc", path=path, options=(("env_kwargs", "a=b&c"),), **place)
@@ -213,7 +213,7 @@ class TestOptions:
             "timeout": 2.0,
         }
 
-    def test_options_in_python_override_those_of_the_query(self, tmp_path):
+    def test_python_options_override_options_of_the_query(self, tmp_path):
         (tmp_path / "secret").write_text("sesame")
         url = "dm-env-rpc://h?limits.received=1000&timeout.idle=5&auth_env=NO_SUCH"
         named = {"limits": Limits(received=7), "auth_file": tmp_path / "secret"}
@@ -260,7 +260,7 @@ class TestOptions:
         with pytest.raises(ValueError, match=words):
             resolve(url, side, {})
 
-    def test_an_empty_secret_is_none(self, tmp_path):
+    def test_empty_secret_file_is_rejected(self, tmp_path):
         (tmp_path / "empty").write_text(" \n")
         with pytest.raises(ValueError, match=r"the secret in .*empty is empty"):
             resolve(f"openpi://h?auth_file={tmp_path / 'empty'}", "server", {})
@@ -268,7 +268,7 @@ class TestOptions:
             resolve(f"openpi://h?auth_file={tmp_path / 'nothing'}", "server", {})
 
     @pytest.mark.parametrize("scheme", PROTOCOLS)
-    def test_each_option_has_a_help_text_and_the_default_of_its_constructor(self, scheme):
+    def test_each_option_has_a_help_text_and_a_consistent_type(self, scheme):
         known = {}
         for record in PROTOCOLS.values():
             for kind in record.options.values():
@@ -281,7 +281,7 @@ class TestOptions:
 
 class TestRegistry:
     @pytest.mark.parametrize("scheme", PROTOCOLS)
-    def test_a_record_has_the_parts_that_it_says(self, scheme):
+    def test_protocol_record_loads_its_entries(self, scheme):
         record = protocol(scheme)
         assert record.scheme == scheme
         record.load()
@@ -332,7 +332,7 @@ class TestRegistry:
         assert list(registry.protocols()) == [*PROTOCOLS, "theirs"]
         assert protocol("rlx") is PROTOCOLS["rlx"]
 
-    def test_invalid_entry_points_are_refused(self, register, caplog):
+    def test_invalid_entry_points_are_rejected(self, register, caplog):
         register(("theirs", "rlwire.urls:parse_url"), ("missing", "no_such_module_at_all:X"))
         assert registry.protocols() == PROTOCOLS
         assert "'missing' of no_such_module_at_all:X" in caplog.text
@@ -393,7 +393,7 @@ def test_arguments_of_a_wrong_type_or_range_are_named(named, call):
         call()
 
 
-def test_options_may_be_numbers_of_numpy_and_paths(tmp_path):
+def test_options_accept_numpy_scalars_and_paths(tmp_path):
     given = {"rate": np.float32(20), "seed": np.int64(7), "record": tmp_path / "r.mcap"}
     *_, options = resolve("universe://127.0.0.1:+0", "server", given)
     assert options["rate"] == 20

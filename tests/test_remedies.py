@@ -106,7 +106,7 @@ def test_port_in_use_suggests_port_0(scheme):
         ("universe://127.0.0.1:9+9", {"step_timeout": 1.0, "attach": False}),
     ],
 )
-def test_option_of_the_other_kind_of_universe_url_is_named(url, options):
+def test_options_of_the_other_universe_mode_are_named(url, options):
     with pytest.raises(ValueError, match="pixels") as caught:
         rlwire.make(url, **options)
     assert all(name in str(caught.value) for name in options)

@@ -38,7 +38,7 @@ class Plain(Painted):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_pictures_are_asked_for(workers):
+def test_client_fetches_frames_only_with_a_render_mode(workers):
     with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0", workers=workers) as server:
         with rlwire.make(server.url, render_mode="rgb_array") as env:
             assert env.metadata == {"render_modes": ["rgb_array"], "render_fps": 24.0}
@@ -67,7 +67,7 @@ def painted(render_mode=None, size=3):
         functools.partial(gymnasium.make, "CartPole-v1"),
     ],
 )
-def test_factories_without_metadata_render(where, factory):
+def test_factories_without_metadata_can_render(where, factory):
     with (
         rlwire.serve(factory, where) as server,
         rlwire.make(server.url, render_mode="rgb_array") as env,
@@ -77,7 +77,7 @@ def test_factories_without_metadata_render(where, factory):
         assert env.render().shape[2] == 3
 
 
-def test_wrappers_of_gymnasium_s_render():
+def test_gymnasiums_render_wrappers_work_remotely():
     with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0") as server:
         made = gymnasium.make("rlwire/Remote-v0", url=server.url, render_mode="rgb_array")
         env = RenderCollection(made)
@@ -88,7 +88,7 @@ def test_wrappers_of_gymnasium_s_render():
         env.close()
 
 
-def test_several_render_in_one_vector():
+def test_vector_renders_each_environment():
     with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0") as server:
         envs = rlwire.make_vec(server.url, num_envs=2, env_kwargs={"render_mode": "rgb_array"})
         envs.reset()
@@ -97,7 +97,7 @@ def test_several_render_in_one_vector():
         envs.close()
 
 
-def test_a_server_s_own_properties_stay():
+def test_rendering_keeps_the_worlds_own_properties():
     from rlwire.dm_env_rpc import Client, Properties, PropertiesExtension
 
     class Both(Painted):
@@ -113,18 +113,18 @@ def test_a_server_s_own_properties_stay():
 
 
 @pytest.mark.parametrize("scheme", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"])
-def test_where_nothing_renders_it_is_refused(scheme):
+def test_render_mode_without_a_renderer_is_rejected(scheme):
     with rlwire.serve(Plain, scheme) as server:
         assert "rlwire" in str(raised(ValueError, rlwire.make, server.url, render_mode="rgb_array"))
         rlwire.make(server.url).close()  # the place is free again
 
 
-def test_a_window_is_gymnasium_s():
+def test_human_render_mode_suggests_gymnasiums_wrapper():
     caught = raised(ValueError, rlwire.make, "dm-env-rpc://127.0.0.1:9", render_mode="human")
     assert "HumanRendering" in str(caught)
 
 
-def test_pixels_are_the_picture():
+def test_render_returns_the_observed_pixels():
     with (
         rlwire.serve(Painted, "universe://127.0.0.1:0+0", env_kwargs={}, rate=60.0) as server,
         rlwire.make(server.url, render_mode="rgb_array") as env,

@@ -36,7 +36,7 @@ def module_of_docs(name, monkeypatch):
     return module
 
 
-def test_every_public_module_is_on_a_page(public):
+def test_every_public_module_has_a_reference_page(public):
     pages = "".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
     rooms = re.findall(r"^<!-- public: ([\w.]+) -->$", pages, re.M)
     shown = [module for room in rooms for module in public.on_page(room)]
@@ -55,7 +55,7 @@ def test_every_public_name_is_described_once(public):
             assert (home == module) or f"`{home}.{name}`" in text
 
 
-def test_each_header_is_on_one_page_with_functions_that_it_has(headers):
+def test_each_header_is_on_one_page_with_existing_functions(headers):
     functions = {
         path.name: {each.name for each in headers.outline(path.read_text("utf-8")).functions}
         for path in headers.INCLUDE.glob("*.h")
@@ -71,7 +71,7 @@ def test_each_header_is_on_one_page_with_functions_that_it_has(headers):
     assert sorted(shown) == sorted(functions)
 
 
-def test_every_function_of_a_header_is_found(headers):
+def test_header_outline_lists_every_function(headers):
     count = 0
     for path in headers.INCLUDE.glob("*.h"):
         source = path.read_text("utf-8")
@@ -84,7 +84,7 @@ def test_every_function_of_a_header_is_found(headers):
     assert count > 300
 
 
-def test_an_outline(headers):
+def test_header_outline_has_text_constants_types_and_functions(headers):
     found = headers.outline(
         "/* Counts.\n *\n *     count 1\n */\n#ifndef RLWIRE_X_H\n#define RLWIRE_X_H\n"
         "#define RLW_MOST 3 /* items */\n"

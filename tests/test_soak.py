@@ -133,7 +133,7 @@ def soak(name, over):
 @pytest.mark.parametrize(
     ("name", "over"), [*((name, "tcp") for name in KINDS), ("rlx", "shm"), ("dm_env_rpc", "unix")]
 )
-def test_flat(name, over):
+def test_server_memory_does_not_grow(name, over):
     # In a process that has nothing left over from other tests.
     command = [sys.executable, __file__, name, over]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

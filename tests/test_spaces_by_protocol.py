@@ -147,7 +147,7 @@ def made(protocol, environment, **options):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.each("name", SPACES)
-def test_a_space_is_equal_at_both_ends(protocol, name):
+def test_space_and_values_are_equal_at_both_ends(protocol, name):
     space = SPACES[name]
     mirror = Mirror(space, space)
     with made(protocol, mirror) as env:
@@ -207,7 +207,7 @@ REFUSED_BY = {
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_unsupported_space_is_refused_before_the_port_opens(protocol):
+def test_unsupported_space_is_rejected_before_the_port_opens(protocol):
     url, settings = PROTOCOLS[protocol]
     for name, (space, words) in {**REFUSED, **REFUSED_BY[protocol]}.items():
         for which in ("observation", "action"):
@@ -229,7 +229,7 @@ class Missions(spaces.Text):
 
 @pytest.mark.parametrize("protocol", ["dm_env_rpc", "rewarder"])
 @pytest.mark.parametrize("kind", [Mission, Missions])
-def test_a_mission_travels_as_text(protocol, kind):
+def test_mission_space_is_sent_as_text(protocol, kind):
     space = spaces.Dict(image=spaces.Box(0, 255, (7, 7, 3), np.uint8), mission=kind())
     mirror = Mirror(space, spaces.Discrete(7))
     with made(protocol, mirror) as env:
@@ -248,7 +248,7 @@ class Brief(Mirror):
 
 
 @pytest.mark.each("name", [name for name in SPACES if name != "Box of uint64"])
-def test_a_space_reaches_a_trainer_that_rlx_calls(name, tmp_path):
+def test_rlx_caller_sends_its_spaces_to_the_listener(name, tmp_path):
     space = SPACES[name]
     mirror = Brief(space, space)
     url = f"rlx+unix://{tmp_path}/socket"
@@ -271,7 +271,7 @@ def test_a_space_reaches_a_trainer_that_rlx_calls(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["Dict", "Tuple", "nested"])
-def test_actions_that_openpi_cannot_carry_are_refused(name, tmp_path):
+def test_openpi_listener_rejects_nested_action_spaces(name, tmp_path):
     with pytest.raises(EncodeError, match=r"Dict\(|Tuple\("):
         rlwire.listen(f"openpi+unix://{tmp_path}/socket", action_space=SPACES[name])
     assert not list(tmp_path.iterdir())
@@ -300,7 +300,7 @@ class Informed(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("protocol", ["dm_env_rpc", "rewarder"])
-def test_infos_travel_without_an_option_arrays_as_arrays(protocol):
+def test_infos_are_sent_by_default_with_their_array_types(protocol):
     options = {"lockstep": True} if protocol == "rewarder" else {}
     with made(protocol, Informed, **options) as env:
         for _ in range(2):
@@ -316,7 +316,7 @@ def test_infos_travel_without_an_option_arrays_as_arrays(protocol):
             assert terminated
 
 
-def test_other_clients_of_dm_env_rpc_are_unaffected(caplog):
+def test_generic_dm_env_rpc_clients_receive_no_info_observation(caplog):
     class Unsaid(Informed):
         pass
 
@@ -334,7 +334,7 @@ def test_other_clients_of_dm_env_rpc_are_unaffected(caplog):
             assert equal(BEGUN, env.reset()[1])
 
 
-def test_a_step_without_an_info_has_no_observation_more():
+def test_step_without_an_info_sends_no_info_observation():
     asked = ("observation", "reward", "discount")
     with (
         rlwire.serve(Informed, "dm-env-rpc://127.0.0.1:0") as server,
@@ -347,7 +347,7 @@ def test_a_step_without_an_info_has_no_observation_more():
         assert seen == [(*asked, *reported), (*asked, *reported), asked, (*asked, *reported)]
 
 
-def test_infos_that_are_switched_off():
+def test_infos_option_disables_infos():
     with made("dm_env_rpc", Informed, infos=False) as env:
         assert env.observation_space == Informed.observation_space
         assert env.reset()[1] == {}
@@ -397,7 +397,7 @@ class Meeting(ParallelEnv[str, Any, Any]):
         return {"a": np.array([2, 4]), "b": "abcd"}
 
 
-def test_spaces_and_infos_of_agents_that_meet():
+def test_agents_of_a_shared_world_receive_their_spaces_and_infos():
     with rlwire.serve(Meeting, "dm-env-rpc://127.0.0.1:0") as server:
         agents = {name: rlwire.make(server.url, agent=name) for name in ("a", "b")}
         env = ParallelEnvironment(agents)
@@ -422,13 +422,13 @@ def test_perlert_warns_that_it_carries_no_info(caplog):
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"observation":{},"action":{}}'])
-def test_a_name_that_describes_no_spaces(text):
+def test_invalid_space_description_in_an_observation_name_is_rejected(text):
     raised(DecodeError, spaces_in, INFO + text, DEFAULT)
     assert spaces_in(INFO + "null", DEFAULT) is None
 
 
 @pytest.mark.parametrize("reported", [b"\xc1", b"\x01", b""])
-def test_info_that_is_malformed_ends_no_step(reported, monkeypatch, caplog):
+def test_malformed_info_is_ignored(reported, monkeypatch, caplog):
     with made("dm_env_rpc", Informed) as env:
         with monkeypatch.context() as patch:
             patch.setattr(InfoCodec, "encode", lambda codec, info: reported)

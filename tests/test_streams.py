@@ -66,7 +66,7 @@ sizes = st.one_of(
     cuts=st.lists(st.integers(1, 2 * INBOX), min_size=1, max_size=20),
     fetches=st.lists(st.booleans(), min_size=1, max_size=20),
 )
-def test_any_frames_in_any_pieces(sizes, cuts, fetches):
+def test_frame_reader_reassembles_any_segmentation(sizes, cuts, fetches):
     reader = FrameReader(Plain())
     sent = [(4 + size).to_bytes(4, "big") + body(size) for size in sizes]
     data, got, turn = b"".join(sent), [], 0
@@ -87,7 +87,7 @@ def test_any_frames_in_any_pieces(sizes, cuts, fetches):
 
 
 @pytest.mark.parametrize("chunk", [2**30, 1000, 1])
-def test_a_large_frame_lies_in_a_block_with_its_data_aligned(blobs, chunk):
+def test_large_frame_is_received_into_an_aligned_block(blobs, chunk):
     reader = FrameReader(blobs())
     (frame,) = feed(reader, blobs.frame(body(20_000)), chunk)
     assert isinstance(frame, memoryview)
@@ -119,7 +119,7 @@ def test_frame_after_a_large_one_is_received_into_a_block(blobs):
 
 
 @pytest.mark.each("sizes", [[10], [10, 20, 30], [0] * 400, [9_999, 30], [50_000], [10_001]])
-def test_frame_of_unexpected_size_is_received_too(blobs, sizes):
+def test_frame_reader_receives_frames_of_unexpected_size(blobs, sizes):
     reader = FrameReader(blobs())
     feed(reader, blobs.frame(body(10_000)))
     sent = [blobs.frame(body(size)) for size in sizes]
@@ -130,7 +130,7 @@ def test_frame_of_unexpected_size_is_received_too(blobs, sizes):
     assert len(reader.room()) == INBOX, "a larger store is not kept"
 
 
-def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs):
+def test_frame_over_the_limit_allocates_no_block(blobs):
     class Untouched(Arena):
         def take(self, size):
             raise AssertionError(f"{size} bytes were asked for")
@@ -293,7 +293,7 @@ def test_conversation_survives_any_segmentation(talk, chunk):
 
 @pytest.mark.parametrize("side", [0, 1], ids=["client", "server"])
 @pytest.mark.parametrize("talk", TALKS)
-def test_ended_at_every_byte(talk, side):
+def test_stream_cut_at_any_byte_ends_with_connection_closed(talk, side):
     make = TALKS[talk]
     whole, events = converse(make), expected(make)
     total = whole.sent[1 - side]
@@ -332,7 +332,7 @@ def rest_of_a_turn(core):
     return events
 
 
-def test_a_turn_has_so_many_events(blobs):
+def test_core_yields_after_a_bounded_number_of_events(blobs):
     core = core_of(blobs())
     sent = [b"%d" % number for number in range(2 * TURN + 1)]
     turn = [bytes(give(core, b"".join(map(blobs.frame, sent)))), *rest_of_a_turn(core)]
@@ -344,7 +344,7 @@ def test_a_turn_has_so_many_events(blobs):
     assert not core.more
 
 
-def test_messages_without_an_event_yield_too(blobs):
+def test_core_yields_after_a_bounded_number_of_messages(blobs):
     core = core_of(blobs())
     event = give(core, blobs.frame(b"nothing") * (2 * TURN + 1) + blobs.frame(b"last"))
     for turn in (1, 2):
@@ -357,7 +357,7 @@ def test_messages_without_an_event_yield_too(blobs):
     assert not core.more
 
 
-def test_several_events_wait_and_one_may_be_put_back(blobs):
+def test_core_queues_events_and_accepts_one_put_back(blobs):
     core = core_of(blobs())
     assert core.silent
     assert give(core, blobs.frame(b"twice") + blobs.frame(b"last")) == b"one"
@@ -371,7 +371,7 @@ def test_several_events_wait_and_one_may_be_put_back(blobs):
 
 
 @pytest.mark.parametrize("piece", [1, 3, 100])
-def test_output_is_written_in_any_pieces_without_a_copy(blobs, piece):
+def test_partial_writes_send_all_output_without_a_copy(blobs, piece):
     core = core_of(blobs())
     body = bytearray(b"large")
     parts = [b"one", body, b"", b"three" * 7]
@@ -389,7 +389,7 @@ def test_output_is_written_in_any_pieces_without_a_copy(blobs, piece):
     assert core.output() == []
 
 
-def test_half_closed_peer_is_read_to_its_end_and_answered(blobs):
+def test_core_reads_and_answers_a_half_closed_peer(blobs):
     core = core_of(blobs())
     assert bytes(give(core, blobs.frame(b"one") + blobs.frame(b"two"))) == b"one"
     core.eof()
@@ -407,7 +407,7 @@ def test_half_closed_peer_is_read_to_its_end_and_answered(blobs):
     raised(ConnectionClosed, core.put, b"later")
 
 
-def test_lost_connection_is_broken_unless_it_was_closed(blobs):
+def test_lost_connection_is_broken_unless_closed_locally(blobs):
     core = core_of(blobs())
     assert "lost: broken pipe" in str(core.lost(OSError("broken pipe")))
     assert core.broken
@@ -430,7 +430,7 @@ def test_lost_connection_is_broken_unless_it_was_closed(blobs):
     raised(ConnectionClosed, core.wrote, 1)
 
 
-def test_wrong_bytes_end_receiving_and_can_be_refused(blobs):
+def test_invalid_bytes_end_receiving_and_can_be_rejected(blobs):
     core = core_of(blobs())
     caught = raised(DecodeError, give, core, b"\xff" * 30)
     assert core.phase is StreamPhase.READ_CLOSED
@@ -455,7 +455,7 @@ def late(core, now, waiting=True):
     return ""
 
 
-def test_waits_start_when_seen_and_end_at_their_deadline(blobs):
+def test_idle_and_read_timeouts_expire_at_their_deadlines(blobs):
     core = core_of(blobs())
     at = partial(late, core)
     assert not at(100.0)
@@ -482,7 +482,7 @@ def test_waits_start_when_seen_and_end_at_their_deadline(blobs):
     assert core.next_deadline(1007.0) == 1008.0
 
 
-def test_a_new_peer_has_less_time(blobs):
+def test_first_message_timeout_applies_to_a_new_peer(blobs):
     core = StreamCore(blobs(), "the peer", Times(), accepted=True)
     at = partial(late, core)
     assert core.phase is StreamPhase.FIRST
@@ -496,7 +496,7 @@ def test_a_new_peer_has_less_time(blobs):
     assert "idle" in at(17.0)
 
 
-def test_a_handshake_has_its_time():
+def test_handshake_expires_at_the_connect_timeout():
     core = core_of(websocket.WebSocketClientSession("ws://a/"))
     core.begin(4.0)
     assert core.phase is StreamPhase.OPENING
@@ -507,7 +507,7 @@ def test_a_handshake_has_its_time():
     assert "connect: the peer: no handshake within connect=4.0 s" in at(4.0)
 
 
-def test_close_messages_are_exchanged_by_both_sides():
+def test_both_sides_exchange_close_messages():
     wire = Wire(*websocket_talk()[:2])
     client, server = wire.cores
     server.close()
@@ -535,7 +535,7 @@ actions = st.one_of(
     how=st.lists(actions, max_size=25),
     cut=st.integers(0, 400),
 )
-def test_any_order_of_events_keeps_the_core_consistent(seed, side, how, cut):
+def test_core_stays_consistent_under_any_order_of_events(seed, side, how, cut):
     wire = converse(TALKS[seed], cut=(side, cut))
     core = wire.cores[side]
     now, before = 0.0, core.phase

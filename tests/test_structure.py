@@ -3,6 +3,6 @@
 from tests import structure
 
 
-def test_structure_keeps_to_its_rules():
+def test_source_code_violates_no_structure_rule():
     found = {name: list(places()) for name, places in structure.COUNTS.items()}
     assert found == {name: [] for name in structure.COUNTS}

@@ -92,14 +92,14 @@ def test_partial_run_uses_one_process(suite):
     assert "DID NOT RAISE ValueError" in output
 
 
-def test_a_lane_of_ci_has_each_of_them():
+def test_each_test_mark_has_a_ci_lane():
     lanes = (ROOT / ".ci" / "run").read_text("utf-8")
     run = set(re.findall(r"suite -m \"?(\w+)", lanes))
     assert [name for name in MARKS if name not in run] == []
     assert {"kernels", "consumers", "long"} <= set(MARKS)
 
 
-def test_modules_that_are_older_than_their_sources_are_named(tmp_path):
+def test_outdated_compiled_modules_are_named(tmp_path):
     for at, name in enumerate(("new.pyx", "new.cp311.so", "old.cp311.so", "old.pxd", "alone.so")):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (at, at))

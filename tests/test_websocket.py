@@ -59,7 +59,7 @@ def url():
         running.shutdown()
 
 
-def test_a_blocking_client_of_websockets(url):
+def test_blocking_client_exchanges_messages_with_websockets(url):
     with connect(url) as peer:
         for message in MESSAGES:
             assert peer.exchange(message) == message
@@ -70,7 +70,7 @@ def test_a_blocking_client_of_websockets(url):
 
 
 @pytest.mark.parametrize("kind", LOOPS)
-def test_an_asyncio_client_of_websockets(url, kind):
+def test_asyncio_client_exchanges_messages_with_websockets(url, kind):
     async def main():
         async with await connect_asyncio(url) as peer:
             for message in MESSAGES:
@@ -86,7 +86,7 @@ def test_an_asyncio_client_of_websockets(url, kind):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_websockets_as_a_client(server):
+def test_server_exchanges_messages_with_websockets(server):
     client = pytest.importorskip("websockets.sync.client")
     exceptions = pytest.importorskip("websockets.exceptions")
     converse = handler if server == "threads" else async_handler
@@ -106,7 +106,7 @@ def test_websockets_as_a_client(server):
         assert (closed.code, closed.reason) == (4003, "gladly")
 
 
-def test_tls_by_url():
+def test_wss_url_uses_tls():
     authority = trustme.CA()
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(served)
@@ -128,7 +128,7 @@ def test_tls_by_url():
         assert "wss" in str(raised(ValueError, connect, url.replace("wss", "ws"), tls=trusting))
 
 
-def test_a_url_s_user_is_asked_for():
+def test_server_checks_the_user_and_password_of_a_url():
     check = basic_authorization(lambda user, password: (user, password) == ("openai", "pw"))
     with ThreadServer(
         "127.0.0.1:0", lambda: WebSocketServerSession(check=check), handler
@@ -138,6 +138,6 @@ def test_a_url_s_user_is_asked_for():
         assert raised(Refused, connect, f"ws://openai:no@{server.address}/").status == 401
 
 
-def test_urls_that_are_none():
+def test_client_rejects_invalid_websocket_urls():
     for url in ("http://a/", "ws://a/#b", "a:80"):
         raised(ValueError, connect, url)

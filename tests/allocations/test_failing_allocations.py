@@ -48,7 +48,7 @@ REFUSALS = pytest.param(
 
 
 @pytest.mark.parametrize("codec", [*CODECS, REFUSALS])
-def test_every_request_fails_once(library, codec):
+def test_codec_survives_each_failed_allocation(library, codec):
     done = run(library, HERE / "failing.py", library, codec)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     counts = [int(count) for count in re.findall(r" (\d+)$", done.stdout, re.MULTILINE)]
@@ -56,7 +56,7 @@ def test_every_request_fails_once(library, codec):
     assert sum(counts) >= 5
 
 
-def test_a_leak_and_a_swallowed_failure_are_seen(library):
+def test_leak_and_swallowed_memory_error_are_detected(library):
     program = """
 import sys
 sys.argv[1:2] = []

@@ -97,7 +97,7 @@ def test_c_program_reports_the_offset_of_a_bad_tensor(tensor):
     assert done.stderr.startswith(b"byte ")
 
 
-def test_c_program_answers_a_step(perlert_step):
+def test_c_program_replies_to_a_step(perlert_step):
     step = perlert.RolloutStep("city", 7, 1590853116323, 4, "0.54,-1e-09,3", 1.256, False, "a:b")
     done = subprocess.run(
         [perlert_step], input=perlert.encode(step), capture_output=True, timeout=60, check=True
@@ -220,7 +220,7 @@ def test_c_simulator_checks_each_reply(cartpole, make, complaint):
     assert complaint in result.stderr
 
 
-def test_cxx_file(codec):
+def test_cxx_program_encodes_and_decodes_rlx_messages(codec):
     assert run([codec]).splitlines() == [
         "command: update",
         "reward: 1.500000",
@@ -271,7 +271,7 @@ print(json.dumps({
 """
 
 
-def test_cython_module(outside):
+def test_cython_module_decodes_rlx_messages(outside):
     report = json.loads(run([sys.executable, "-c", OUTSIDE], cwd=outside))
     assert Path(report["file"]).parent == outside
     assert report["same"] is True

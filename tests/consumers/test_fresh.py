@@ -28,7 +28,7 @@ def bench(folder):
 
 def build(folder):
     """Run the page's program, and then its commands in a checkout in which nothing is built."""
-    test_howto_c_simulator.test_the_program_calls_the_trainer(folder)
+    test_howto_c_simulator.test_c_simulator_trains_its_trainer(folder)
     not_built = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
     for name in ("rlwire", "tests/consumers"):
         shutil.copytree(howtos.ROOT / name, folder / name, ignore=not_built)
@@ -75,32 +75,34 @@ def rllib(folder):
     from tests import test_howto_rllib
     from tests.training import test_howto_ray_cluster
 
-    test_howto_rllib.test_the_program(folder, "", True)
-    test_howto_ray_cluster.test_games_find_runners_by_name("local", folder)
+    test_howto_rllib.test_rllib_program_trains_with_an_rlx_caller(folder, "", True)
+    test_howto_ray_cluster.test_environments_find_runners_by_name("local", folder)
 
 
 def train(folder):
-    test_train.test_it_learns(0, test_train.TRAINER_CALLS[0], folder)
+    test_train.test_howto_trainer_learns_cartpole_over_each_protocol(
+        0, test_train.TRAINER_CALLS[0], folder
+    )
     check_that_it_learns(PYTHON_CALLERS, folder, {**os.environ})
 
 
 def watch(folder):
     howtos.run(howtos.PAGES["watch_and_play"], folder)
-    test_howto_watch_and_play.test_viewers_see_the_game_of_each_command(
+    test_howto_watch_and_play.test_viewers_receive_pixels_from_each_command(
         test_howto_watch_and_play.LINES[0], folder
     )
 
 
 # What to run of a page, if it is more than programs that end. The lane `ray` has those for RLlib.
 OWN = {
-    "applications": test_templates.test_the_howto,
+    "applications": test_templates.test_howto_commands_create_and_run_an_application,
     "c_simulator": build,
     "gateway": lambda to: [test(to) for test in test_howto_gateway.PAIRS],
     "inspect": inspect,
     "drop_ins": drop_ins,
     "measure": bench,
     "rllib": rllib,
-    "own_algorithm": test_howto_own_algorithm.test_the_folder_learns,
+    "own_algorithm": test_howto_own_algorithm.test_algorithm_folder_learns,
     "train": train,
     "watch_and_play": watch,
 }
@@ -117,7 +119,7 @@ made = {}
         for page in (*OWN, *ENDING.split())
     ],
 )
-def test_a_page(page, tmp_path_factory, monkeypatch):
+def test_howto_runs_with_only_the_packages_it_installs(page, tmp_path_factory, monkeypatch):
     packages = tuple(howtos.requirements(page))
     if packages not in made:
         folder = tmp_path_factory.mktemp("fresh")

@@ -50,7 +50,7 @@ def heads():
     return [word for field in FIELDS for word in ("-H", field)]
 
 
-def test_curl_with_prior_knowledge(server, body, tmp_path):
+def test_curl_gets_a_grpc_reply_over_http2(server, body, tmp_path):
     url = f"http://{server.address}{METHOD}"
     reply, head = tmp_path / "reply", tmp_path / "head"
     run(
@@ -62,7 +62,7 @@ def test_curl_with_prior_knowledge(server, body, tmp_path):
     assert b"grpc-status: 0" in head.read_bytes()
 
 
-def test_curl_in_http1_gets_a_reason(server):
+def test_curl_over_http1_gets_an_explanation(server):
     reported = run("curl", "-sS", "--http1.1", f"http://{server.address}/")
     assert b"HTTP/2 with prior knowledge" in reported
 
@@ -73,14 +73,14 @@ def test_curl_without_grpc_gets_status_405(server):
     assert reported.endswith(b"405")
 
 
-def test_nghttp(server, body):
+def test_nghttp_gets_each_reply_through_small_windows(server, body):
     url = f"http://{server.address}{METHOD}"
     output = run("nghttp", "-v", *heads(), "-d", body, "--window-bits=10", "-m", "5", url)
     assert output.count(b"grpc-status: 0") == 5
     assert b"RST_STREAM" not in output.replace(b"NO_ERROR", b"")
 
 
-def test_h2load(server, body):
+def test_h2load_requests_all_succeed(server, body):
     url = f"http://{server.address}{METHOD}"
     reported = run("h2load", "-n", "2000", "-c", "4", "-m", "50", *heads(), "-d", body, url)
     assert b"2000 succeeded, 0 failed, 0 errored" in reported

@@ -118,7 +118,7 @@ DTYPES = "float64 float32 float16 bfloat16 uint8 int8 int16 int32 int64 bool com
 
 @pytest.mark.parametrize("dtype", DTYPES.split())
 @pytest.mark.parametrize("shape", [(), (0,), (3, 2), (2, 1, 4)], ids=str)
-def test_tensors_come_back_and_own_their_memory(installed, dtype, shape):
+def test_decoded_tensors_are_equal_and_own_their_memory(installed, dtype, shape):
     sent = (torch.rand(shape) * 100).to(getattr(torch, dtype))
     utils = installed.utils
     turned = sent.movedim(0, -1) if shape else sent
@@ -128,7 +128,7 @@ def test_tensors_come_back_and_own_their_memory(installed, dtype, shape):
     assert found[0].untyped_storage().nbytes() == sent.numel() * sent.element_size()
 
 
-def test_values_come_back_as_pickle_brings_them(installed):
+def test_values_round_trip_as_with_pickle(installed):
     helpers, types = installed.helpers, installed.types
     features = {
         "observation.state": {"dtype": "float32", "shape": (14,), "names": ["a", "b"]},
@@ -147,7 +147,7 @@ def test_values_come_back_as_pickle_brings_them(installed):
         assert len(installed.utils.python_object_to_bytes(value)) <= len(pickle.dumps(value))
 
 
-def test_transitions_and_weights_come_back_as_torch_brings_them(installed):
+def test_transitions_and_weights_round_trip_as_with_torch(installed):
     utils = installed.utils
     sent = [transition() for _ in range(10)]
     wire = utils.transitions_to_bytes(transitions=sent)
@@ -160,7 +160,7 @@ def test_transitions_and_weights_come_back_as_torch_brings_them(installed):
     same(utils.bytes_to_state_dict(utils.state_to_bytes(weights)), dict(weights))
 
 
-def test_a_tensor_with_a_gradient_is_sent_without_it(installed):
+def test_tensor_is_sent_without_its_gradient(installed):
     sent = torch.nn.Parameter(torch.rand(3)) * 2
     found = installed.utils.bytes_to_python_object(installed.utils.python_object_to_bytes(sent))
     assert not found.requires_grad
@@ -188,13 +188,13 @@ class Custom(dict):
     ],
     ids=lambda value: str(type(value)) if not isinstance(value, str) else None,
 )
-def test_other_types_are_refused_with_their_path(installed, value, path):
+def test_encoder_rejects_other_types_with_their_path(installed, value, path):
     with pytest.raises(EncodeError) as refused:
         installed.utils.python_object_to_bytes(value)
     assert refused.value.path == (path or "$")
 
 
-def test_a_fields_path_is_named(installed):
+def test_encode_error_names_the_path_of_a_field(installed):
     sent = observation(installed)
     sent.observation["lock"] = object()
     with pytest.raises(EncodeError) as refused:
@@ -219,13 +219,13 @@ def test_a_fields_path_is_named(installed):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_hostile_message_makes_nothing(installed, part):
+def test_decoder_rejects_hostile_messages(installed, part):
     wire = msgpack.encode([MARK, part])
     with pytest.raises(DecodeError):
         installed.utils.bytes_to_python_object(wire)
 
 
-def test_limits_hold_at_both_ends(lerobot):
+def test_encoder_and_decoder_enforce_limits(lerobot):
     rlwire.install("lerobot", limits=Limits(message=1000, items=100))
     try:
         utils = lerobot.utils
@@ -241,13 +241,13 @@ def test_limits_hold_at_both_ends(lerobot):
         rlwire.uninstall("lerobot")
 
 
-def test_a_message_of_one_chunk_is_not_copied(installed):
+def test_message_in_one_chunk_is_not_copied(installed):
     one = SimpleNamespace(transfer_state=3, data=b"x" * 100)
     receive = installed.utils.receive_bytes_in_chunks
     assert receive([one], None, threading.Event()) is one.data
 
 
-def test_large_tensors_of_a_message_in_chunks_are_its_memory(installed):
+def test_large_tensors_of_a_chunked_message_are_views_of_it(installed):
     sent = {
         **{f"{n} before": n for n in range(7)},
         **{str(dtype): torch.rand(100, 41).to(dtype) for dtype in (torch.float64, torch.bfloat16)},
@@ -322,13 +322,13 @@ def send_bombs(lerobot, bomb):
     return errors
 
 
-def test_a_policy_server_loads_no_pickle(installed, tmp_path):
+def test_policy_server_with_the_drop_in_loads_no_pickle(installed, tmp_path):
     errors = send_bombs(installed, Bomb(tmp_path / "ran"))
     assert all('rlwire.install("lerobot")' in error for error in errors), errors
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_policy_server_without_the_drop_in_runs_a_pickle(lerobot, tmp_path):
+def test_policy_server_without_the_drop_in_runs_a_pickle(lerobot, tmp_path):
     send_bombs(lerobot, Bomb(tmp_path / "ran"))
     assert (tmp_path / "ran").exists()
 
@@ -399,7 +399,7 @@ def robot_config(lerobot):
 
 
 @pytest.mark.parametrize("drop_in", [True, False], ids=["drop-in", "without"])
-def test_a_robot_loads_a_servers_pickle_only_without_the_drop_in(lerobot, tmp_path, drop_in):
+def test_robot_client_loads_a_pickle_only_without_the_drop_in(lerobot, tmp_path, drop_in):
     if drop_in:
         rlwire.install("lerobot")
     pb2, pb2_grpc = lerobot.services_pb2, lerobot.services_pb2_grpc
@@ -444,7 +444,7 @@ class SmallPolicy:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_robot_and_a_policy_server_exchange_observations_and_actions(installed, monkeypatch, tls):
+def test_robot_and_policy_server_exchange_observations_and_actions(installed, monkeypatch, tls):
     module, grpc = installed.policy_server, installed.grpc
     monkeypatch.setattr(module, "get_policy_class", {POLICY_TYPE: SmallPolicy}.__getitem__)
     steps = (lambda batch: batch, lambda action: action)
@@ -487,7 +487,7 @@ def test_a_robot_and_a_policy_server_exchange_observations_and_actions(installed
     assert service.lerobot_features["observation.images.front"]["shape"] == (8, 8, 3)
 
 
-def test_an_actor_and_a_learner_exchange_transitions_and_weights(installed):
+def test_actor_and_learner_exchange_transitions_and_weights(installed):
     actor, learner = installed.actor, installed.learner
     parameters, transitions, interactions = queue.Queue(), queue.Queue(), queue.Queue()
     stop = threading.Event()
@@ -545,7 +545,7 @@ def one_message(stub, lerobot):
 # --- install and uninstall
 
 
-def test_uninstalling_puts_everything_back(lerobot):
+def test_uninstall_restores_every_function(lerobot):
     names = [name for name in dir(lerobot.utils) if name[0].islower()]
     before = [getattr(getattr(lerobot.utils, name), "__code__", None) for name in names]
     for _ in range(2):
@@ -559,7 +559,7 @@ def test_uninstalling_puts_everything_back(lerobot):
     assert not hasattr(lerobot.utils, "_rlwire")
 
 
-def test_another_lerobot_is_refused_by_name(lerobot, monkeypatch):
+def test_install_rejects_an_unknown_lerobot_version(lerobot, monkeypatch):
     before = list(sys.meta_path)
     with monkeypatch.context() as patch:
         patch.setattr(lerobot.utils, "state_to_bytes", lambda state_dict: b"")

@@ -148,7 +148,7 @@ def red_of(page):
 
 
 @pytest.mark.parametrize("by", ["itself", "a gateway"])
-def test_a_person_watches_and_plays(by, tmp_path):
+def test_page_shows_frames_and_sends_keys_unless_watching(by, tmp_path):
     with contextlib.ExitStack() as stack:
         lamp = Lamp()
         keys = None
@@ -212,7 +212,7 @@ def test_phone_page_sends_keys(tmp_path):
         wait_until(lambda: not server.player.controls.action())
 
 
-def test_the_password_is_asked_for(tmp_path):
+def test_page_connects_with_the_password_and_then_the_cookie(tmp_path):
     with (
         rlwire.serve(Lamp(), "universe://127.0.0.1:0+0", page=0, auth="sesame") as server,
         browser("about:blank", tmp_path) as page,

@@ -32,7 +32,7 @@ def await_pixels(client, picture):
 
 
 @pytest.mark.parametrize(("options", "version"), [((), (3, 8)), (("-Protocol3.3",), (3, 3))])
-def test_a_password(options, version, tmp_path):
+def test_rfb_client_authenticates_with_a_password(options, version, tmp_path):
     hidden = subprocess.run(["vncpasswd", "-f"], input=b"secret\n", capture_output=True, check=True)
     (tmp_path / "password").write_bytes(hidden.stdout)
     security = ("-SecurityTypes", "VncAuth", "-PasswordFile", str(tmp_path / "password"))
@@ -46,7 +46,7 @@ def test_a_password(options, version, tmp_path):
         assert "password" in str(raised(RemoteProtocolError, RfbClient(address).connect))
 
 
-def test_no_security_type_in_common(tmp_path):
+def test_rfb_client_names_an_unsupported_security_type(tmp_path):
     with (
         xvnc.Desktop(*SIZE, ("-SecurityTypes", "TLSNone")) as desktop,
         pytest.raises(RemoteProtocolError, match=r"VeNCrypt \(19\)"),
@@ -56,7 +56,7 @@ def test_no_security_type_in_common(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["RAW", "RRE", "HEXTILE", "ZRLE", "TIGHT"])
 @pytest.mark.parametrize("continuous", [True, False])
-def test_each_encoding_with_and_without_requests(encoding, continuous):
+def test_rfb_client_decodes_each_encoding_of_xvnc(encoding, continuous):
     encodings = [Encoding[encoding], Encoding.COPY_RECT]
     with (
         xvnc.Desktop(*SIZE) as desktop,
@@ -104,7 +104,7 @@ class Xev:
 
 
 @pytest.mark.skipif(shutil.which("xev") is None, reason="xev (x11-utils) is missing")
-def test_keys_and_the_pointer_arrive():
+def test_xvnc_receives_keys_and_pointer_events():
     with (
         xvnc.Desktop(*SIZE) as desktop,
         contextlib.closing(Xev(desktop)) as xev,
@@ -128,7 +128,7 @@ def test_keys_and_the_pointer_arrive():
         assert xev.await_line("button 3")
 
 
-def test_another_size():
+def test_rfb_client_follows_a_resized_desktop():
     with (
         xvnc.Desktop(*SIZE) as desktop,
         RfbClient(f"unix:{desktop.path}") as client,

@@ -123,7 +123,7 @@ def test_tigervnc_shows_each_frame(desktop, options, near):
 
 
 @needs_viewer
-def test_tigervnc_plays_unless_view_only(desktop, tmp_path):
+def test_tigervnc_sends_input_unless_view_only(desktop, tmp_path):
     events = []
     display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
     display.show(game(0))
@@ -177,7 +177,7 @@ def snapshot(tmp_path_factory):
 
 @pytest.mark.parametrize("encoding", ["raw", "zrle", "tight"])
 @pytest.mark.parametrize("password", [None, "secret"])
-def test_libvncclient_sees_each_frame(snapshot, encoding, password):
+def test_libvncclient_shows_each_frame(snapshot, encoding, password):
     events = []
     display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
     with RfbServer(display, "127.0.0.1:0", auth=password) as server:

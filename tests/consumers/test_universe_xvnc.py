@@ -20,7 +20,7 @@ pytestmark = [
 SIZE = (320, 200)
 
 
-def test_two_desktops_with_rewards():
+def test_environments_receive_frames_and_rewards_of_two_desktops():
     with ExitStack() as stack:
         desktops = [stack.enter_context(xvnc.Desktop(*SIZE)) for _ in range(2)]
         besides = [stack.enter_context(xvnc.viewer(each, [Encoding.RAW])) for each in desktops]

@@ -76,7 +76,7 @@ def show(tmp_path):
     return shown
 
 
-def test_rlx(show):
+def test_wireshark_decodes_rlx_in_packets_of_any_size(show):
     state = {"camera": np.arange(12_000, dtype=">u2").reshape(10, 1200), "at": [1.5, None]}
     with (
         rlwire.serve(agents.Agent, "rlx://127.0.0.1:0") as server,
@@ -100,7 +100,7 @@ def test_rlx(show):
         assert "fault" not in init | ready | update | action
 
 
-def test_several_messages_in_a_segment(show):
+def test_wireshark_decodes_several_messages_in_a_segment(show):
     data = b"".join(rlx.encode({"command": "update", "reward": n}, framed=True) for n in range(5))
     [packet] = show([(True, data)], 7001, "rlx.reward _ws.col.Info")
     assert packet["rlx.reward"] == ["0", "1", "2", "3", "4"]
@@ -108,7 +108,7 @@ def test_several_messages_in_a_segment(show):
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_rllink(form, show):
+def test_wireshark_decodes_rllink_in_packets_of_any_size(form, show):
     weights = {"state": {"w": np.eye(3, dtype=np.float32)}}
     with (
         Server("127.0.0.1:0", config=SetConfig(10, True)) as server,
@@ -144,7 +144,7 @@ DATAGRAMS = {  # the draft's figure 1, and a step with all fields
 
 
 @pytest.mark.parametrize("words", ["", "-o perlert.ports:1"])
-def test_perlert(words, show):
+def test_wireshark_decodes_perlert_datagrams(words, show):
     names = {f"perlert.{name}" for fields in DATAGRAMS.values() for name in fields}
     packets = show([(True, data) for data in DATAGRAMS], PERLERT, " ".join(names), words)
     for fields, packet in zip(DATAGRAMS.values(), packets, strict=True):
@@ -180,7 +180,7 @@ DAMAGE = {  # what, its port, what is at the offset, words
 
 
 @pytest.mark.parametrize("port", sorted({port for _, port, _, _ in DAMAGE.values()}))
-def test_damage_is_shown_with_its_offset(port, show):
+def test_wireshark_shows_the_offset_of_damage(port, show):
     cases = [case for case in DAMAGE.values() if case[1] == port]
     packets = show([(True, case[0]) for case in cases], port, "")
     for (data, _, place, words), packet in zip(cases, packets, strict=True):
@@ -190,7 +190,7 @@ def test_damage_is_shown_with_its_offset(port, show):
         assert data[offset:].startswith(place)
 
 
-def test_a_capture_that_lacks_bytes(show):
+def test_wireshark_reports_a_truncated_capture(show):
     [packet] = show([(True, netstring(UPDATE))], 7001, "rlx.command", most=120)
     assert packet["rlx.command"] == ["update"]
     assert "are left at offset" in packet["fault"][0]
@@ -203,7 +203,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_accepted_frames_are_clean_and_cut_frames_malformed_in_wireshark(name, show):
+def test_wireshark_marks_truncated_but_not_valid_frames_as_malformed(name, show):
     whole, port, decode, frame = FORMATS[name]
     bodies, random = [whole[:size] for size in range(1, len(whole))], Random(1)
     for _ in range(400):

@@ -74,7 +74,7 @@ class Counting(gymnasium.Env):
 
 
 @pytest.fixture
-def aside():
+def in_thread():
     """Start a call in another thread; return its future."""
     with ThreadPoolExecutor() as pool:
         yield pool.submit
@@ -89,16 +89,16 @@ over_rlx = pytest.mark.parametrize("scheme", ["rlx"])
 
 
 @pytest.fixture
-def env(scheme, aside):
+def env(scheme, in_thread):
     """An environment that is waiting for its caller; closed before the other threads end."""
     with contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env:
         yield env
 
 
 @pytest.fixture
-def played(env, aside):
+def play_in_thread(env, in_thread):
     """Play an environment in another thread."""
-    return lambda game, **options: aside(rlwire.play, game, env.callers.url, **options)
+    return lambda game, **options: in_thread(rlwire.play, game, env.callers.url, **options)
 
 
 def address_of(env):
@@ -122,9 +122,9 @@ def ask(env, *requests, until=None):
         return answers
 
 
-def test_listening_environment_equals_the_local_one(env, played):
+def test_listening_environment_equals_the_local_one(env, play_in_thread):
     game = Counting()
-    playing = played(game, episodes=2, seed=7)
+    playing = play_in_thread(game, episodes=2, seed=7)
     assert isinstance(env, gymnasium.Env)
     for first in ([7, 0], [-1, 0]):
         observation, info = env.reset()
@@ -141,10 +141,10 @@ def test_listening_environment_equals_the_local_one(env, played):
     assert not game.closed  # it is the user's
 
 
-def test_environments_play_over_rlx_without_dtypes(aside):
+def test_rlx_caller_plays_without_dtypes_on_the_wire(in_thread):
     query = "?dialect=readme&dtype=float32"
     with contextlib.closing(rlwire.listen(f"rlx://localhost:0{query}", **SPACES)) as env:
-        playing = aside(rlwire.play, Counting, f"rlx://{address_of(env)}{query}", seed=7)
+        playing = in_thread(rlwire.play, Counting, f"rlx://{address_of(env)}{query}", seed=7)
         assert env.reset()[0].tolist() == [7, 0]
         while not env.step(np.int64(0))[2]:
             pass
@@ -152,8 +152,8 @@ def test_environments_play_over_rlx_without_dtypes(aside):
 
 
 @pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
-def test_terminated_and_truncated_both_arrive(env, played, flags):
-    playing = played(Counting(result=(1.0, *flags, {})))
+def test_listener_receives_terminated_and_truncated_unchanged(env, play_in_thread, flags):
+    playing = play_in_thread(Counting(result=(1.0, *flags, {})))
     env.reset()
     assert env.step(0)[2:4] == flags
     assert playing.result(60) == [1.0]
@@ -172,8 +172,10 @@ def test_terminated_and_truncated_both_arrive(env, played, flags):
         (-math.inf, -math.inf),
     ],
 )
-def test_any_number_is_a_reward(env, played, reward, number):
-    playing = played(Counting(result=(reward, True, False, {})))
+def test_listener_receives_a_reward_of_any_scalar_type_as_a_float(
+    env, play_in_thread, reward, number
+):
+    playing = play_in_thread(Counting(result=(reward, True, False, {})))
     env.reset()
     np.testing.assert_equal(env.step(0)[1], number)
     np.testing.assert_equal(playing.result(60), [number])
@@ -183,9 +185,9 @@ def test_any_number_is_a_reward(env, played, reward, number):
     ("named", "reward"),
     [("reward", each) for each in (np.zeros(2), None, "much", 10**400, 1j)] + [("observation", 1)],
 )
-def test_invalid_reward_or_observation_truncates_the_episode(env, played, named, reward):
+def test_invalid_reward_or_observation_truncates_the_episode(env, play_in_thread, named, reward):
     game = Counting(result=(reward, True, False, {}))
-    playing = played(game)
+    playing = play_in_thread(game)
     env.reset()
     if named == "observation":
         game._seen = lambda: None
@@ -197,7 +199,7 @@ def test_invalid_reward_or_observation_truncates_the_episode(env, played, named,
 
 @pytest.mark.parametrize("method", ["reset", "step"])
 @pytest.mark.parametrize("error", [ZeroDivisionError("my own"), SystemExit("window closed")])
-def test_exception_of_a_caller_ends_its_episode_alone(env, aside, method, error):
+def test_exception_of_a_caller_ends_only_its_episode(env, in_thread, method, error):
     def fail(*_, **__):
         raise error
 
@@ -207,7 +209,7 @@ def test_exception_of_a_caller_ends_its_episode_alone(env, aside, method, error)
         assert raised(type(error), rlwire.play, game, env.callers.url) is error
         return rlwire.play(Counting(1), env.callers.url)
 
-    playing = aside(play)
+    playing = in_thread(play)
     env.reset()
     if method == "step":
         truncated, info = env.step(0)[3:]
@@ -218,11 +220,11 @@ def test_exception_of_a_caller_ends_its_episode_alone(env, aside, method, error)
     assert playing.result(60) == [0.5]
 
 
-def test_seed_of_128_bits_reaches_the_environment_and_those_of_resets_are_logged(
-    env, played, caplog
+def test_callers_seed_reaches_its_environment_and_the_listeners_is_ignored(
+    env, play_in_thread, caplog
 ):
     seed, game = 2**127 + 1, Counting(1)
-    played(game, seed=seed, episodes=2)
+    play_in_thread(game, seed=seed, episodes=2)
     caplog.set_level(logging.WARNING, "rlwire.environments.callers")
     for given in ({"seed": 2**127}, {"options": {"level": 3}}):
         env.reset(**given)
@@ -242,7 +244,7 @@ def test_seed_of_128_bits_reaches_the_environment_and_those_of_resets_are_logged
         ({"truncated": [True, False]}, "truncated"),
     ],
 )
-def test_openpis_entries_of_another_type_are_refused(env, aside, entries, named):
+def test_openpi_listener_rejects_entries_of_another_type(env, in_thread, entries, named):
     observation = np.zeros(2, np.float32)
 
     def call():
@@ -250,15 +252,15 @@ def test_openpis_entries_of_another_type_are_refused(env, aside, entries, named)
             policy.infer({"observation": observation})
             return raised(PeerError, policy.infer, {"observation": observation, **entries})
 
-    calling = aside(call)
+    calling = in_thread(call)
     env.reset()
     assert "lost" in env.step(0)[4]
     assert named in calling.result(60).text
 
 
-def test_several_rewards_are_summed_and_kept(env, aside):
+def test_reward_array_is_summed_and_kept_in_the_info(env, in_thread):
     several, state = np.array([1.0, 2.0]), np.zeros(2, np.float32)
-    aside(ask, env, (None, state), (several, state))
+    in_thread(ask, env, (None, state), (several, state))
     env.reset()
     _, reward, *_, info = env.step(0)
     assert reward == 3.0
@@ -280,9 +282,9 @@ def test_waiting_listener_logs_its_address(scheme):
             process.kill()
 
 
-def test_spaces_sent_by_the_caller_need_not_be_given(aside, tmp_path):
+def test_listener_learns_its_spaces_from_the_caller(in_thread, tmp_path):
     url = f"rlx+unix://{tmp_path}/socket"
-    playing = aside(rlwire.play, "gym:CartPole-v1", url, backoff=PATIENT, seed=1)
+    playing = in_thread(rlwire.play, "gym:CartPole-v1", url, backoff=PATIENT, seed=1)
     with contextlib.closing(rlwire.listen(url)) as env:
         original = gymnasium.make("CartPole-v1")
         assert env.observation_space == original.observation_space
@@ -295,26 +297,26 @@ def test_spaces_sent_by_the_caller_need_not_be_given(aside, tmp_path):
         assert playing.result(60) == [float(env.callers.statistics()["steps"])]
 
 
-def test_spec_has_the_time_limit_of_like(scheme):
+def test_listener_spec_has_the_time_limit_of_like(scheme):
     with rlwire.listen(f"{scheme}://localhost:0", like="CartPole-v1") as env:
         assert (env.spec.max_episode_steps, env.spec.reward_threshold) == (500, 475.0)
 
 
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
-def test_missing_spaces_are_named(aside, tmp_path, which):
+def test_listener_names_the_missing_space(in_thread, tmp_path, which):
     def call():
         with AgentProxy(f"unix:{tmp_path}/s", backoff=PATIENT) as agent:
             agent.init()
             return agent.update(None, [1.0])
 
     given = {key: space for key, space in SPACES.items() if key != which}
-    calling = aside(call)
+    calling = in_thread(call)
     with pytest.raises(ValueError, match=f"{which}="):
         rlwire.listen(f"rlx+unix://{tmp_path}/s", **given)
     raised(AgentProxyException, calling.result, 60)
 
 
-def test_training_of_relaax_is_played(aside):
+def test_listener_plays_a_relaax_training_as_its_caller(in_thread):
     sink = Recorder()
 
     class Training(TrainingBase):
@@ -326,14 +328,14 @@ def test_training_of_relaax_is_played(aside):
             return 3.5
 
     with contextlib.closing(rlwire.listen("rlx://localhost:0", metrics=sink, **SPACES)) as env:
-        training = aside(Training(address_of(env), max_episodes=2).run)
+        training = in_thread(Training(address_of(env), max_episodes=2).run)
         for number in (0, 1):
             assert env.reset()[0].tolist() == [0, number]
             assert env.step(1)[0].tolist() == [1, number]
             observation, *rest = env.step(2)
             assert observation.tolist() == [1, number]  # no state: the last one
             assert rest == [2.5, True, False, {}]
-        ended = aside(env.reset)  # it answers the last metric, and waits
+        ended = in_thread(env.reset)  # it answers the last metric, and waits
         eventually(lambda: len(sink.calls) == 2 and not env.callers.statistics()["callers"])
         env.callers.close()
         raised(ConnectionClosed, ended.result, 60)
@@ -343,7 +345,7 @@ def test_training_of_relaax_is_played(aside):
 
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # by openpi_client
 @pytest.mark.parametrize("scheme", ["openpi"])
-def test_pings_of_openpis_client_are_answered_while_the_trainer_learns(env, aside, monkeypatch):
+def test_listener_answers_pings_of_waiting_openpi_clients(env, in_thread, monkeypatch):
     policies = pytest.importorskip("openpi_client.websocket_client_policy")
     monkeypatch.setattr(OpenpiCaller, "poll_interval", 0.01)
     clients = queue.SimpleQueue()
@@ -358,7 +360,7 @@ def test_pings_of_openpis_client_are_answered_while_the_trainer_learns(env, asid
     def answered(websocket):
         return websocket.ping().wait(20)
 
-    actions = aside(call)
+    actions = in_thread(call)
     websocket = clients.get(timeout=20)
     assert answered(websocket)  # while it has no slot
     assert env.callers.statistics()["waiting"] == 1
@@ -393,19 +395,19 @@ def test_agent_plays_an_environment(agent):
     assert agent.kind.updates == expected
 
 
-def test_both_flags_are_the_end_for_an_agent_of_relaax(agent):
+def test_relaax_agent_receives_terminated_and_truncated_as_terminal(agent):
     rlwire.play(Counting(result=(1.0, True, True, {})), agent.url)
     assert [terminal for *_, terminal in agent.kind.updates] == [False, True]
 
 
 @pytest.mark.parametrize("action", [3, [1, 2], "up", None, 0.5], ids=str)
-def test_action_outside_the_space_ends_the_play(agent, action):
+def test_player_rejects_an_action_outside_the_space(agent, action):
     agent.kind.answer = action
     with pytest.raises(RemoteProtocolError, match=r"agent.*the action "):
         rlwire.play(Counting, agent.url)
 
 
-def test_environment_of_a_server_is_played(agent):
+def test_player_plays_an_environment_by_its_server_url(agent):
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://localhost:0") as server:
         (total,) = rlwire.play(server.url, agent.url, seed=3)
     assert total == len(agent.kind.updates) - 1 > 5
@@ -413,7 +415,7 @@ def test_environment_of_a_server_is_played(agent):
         assert agent.kind.updates[0][1] == original.reset(seed=3)[0].tolist()
 
 
-def test_value_that_cannot_be_sent_is_not_tried_again(agent):
+def test_player_does_not_retry_an_unencodable_observation(agent):
     class Unsendable(Counting):
         observation_space = spaces.Sequence(spaces.Discrete(3))
 
@@ -427,9 +429,9 @@ def test_value_that_cannot_be_sent_is_not_tried_again(agent):
     assert len(game.actions) == 1
 
 
-def test_caller_that_leaves_truncates_its_episode(env, aside, played, caplog):
+def test_disconnected_caller_truncates_its_episode(env, in_thread, play_in_thread, caplog):
     caplog.set_level(logging.INFO, "rlwire")
-    asked = aside(ask, env, (None, [1, 2]))
+    asked = in_thread(ask, env, (None, [1, 2]))
     env.reset()
     env.endpoint.begin_step(0)
     asked.result(60)
@@ -439,7 +441,7 @@ def test_caller_that_leaves_truncates_its_episode(env, aside, played, caplog):
     assert info["lost"]
     assert "environment 0: episode truncated" in caplog.text
     assert "reset" in str(raised(LocalProtocolError, env.step, 0))
-    playing = played(Counting(1), seed=8)  # in its slot
+    playing = play_in_thread(Counting(1), seed=8)  # in its slot
     assert env.reset()[0].tolist() == [8, 0]
     assert env.step(0)[2]
     assert playing.result(60) == [0.5]
@@ -448,7 +450,7 @@ def test_caller_that_leaves_truncates_its_episode(env, aside, played, caplog):
 
 
 @over_rlx
-def test_caller_that_restarts_ends_the_episode(env, aside):
+def test_caller_that_resets_truncates_its_episode(env, in_thread):
     def call():
         with AgentProxy(address_of(env)) as agent:
             agent.init()
@@ -457,7 +459,7 @@ def test_caller_that_restarts_ends_the_episode(env, aside):
             agent.reset()
             return [agent.update(9.0, [1, 0]), agent.update(None, [2, 0])]
 
-    calling = aside(call)
+    calling = in_thread(call)
     env.reset()
     assert env.step(0)[1:4] == (1.0, False, False)
     observation, *rest = env.step(0)
@@ -474,8 +476,8 @@ def test_caller_that_restarts_ends_the_episode(env, aside):
 
 
 @over_rlx
-def test_reset_within_an_episode_continues_it(env, played):
-    playing = played(Counting(3), seed=1)
+def test_reset_within_an_episode_continues_it(env, play_in_thread):
+    playing = play_in_thread(Counting(3), seed=1)
     env.reset()
     env.step(0)
     observation, info = env.reset(seed=3)
@@ -486,21 +488,21 @@ def test_reset_within_an_episode_continues_it(env, played):
     assert playing.result(60) == [1.5]
 
 
-def test_state_outside_the_space_is_rejected(env, aside):
+def test_state_outside_the_space_is_rejected(env, in_thread):
     def call():
         error = raised((AgentProxyException, PeerError), ask, env, (None, [1, 2, 3]))
         assert "(2,), not " in str(error)
         ask(env, (None, [3, 4]))
 
-    calling = aside(call)
+    calling = in_thread(call)
     assert env.reset()[0].tolist() == [3, 4]
     env.endpoint.begin_step(0)
     calling.result(60)
 
 
 @over_rlx
-def test_command_out_of_turn_is_refused(env, aside):
-    resetting = aside(env.reset)
+def test_rlx_commands_before_init_are_rejected(env, in_thread):
+    resetting = in_thread(env.reset)
     with RawClient(address_of(env)) as caller:
         assert caller.ask({"command": "update", "state": [1, 2]})["response"] == "error"
         assert caller.ask({"command": "init"}) == {"response": "ready"}
@@ -512,7 +514,7 @@ def test_command_out_of_turn_is_refused(env, aside):
         assert resetting.result(60)[0].tolist() == [1, 2]
 
 
-def test_callers_step_together_in_a_vector(scheme, aside):
+def test_callers_step_together_in_a_vector(scheme, in_thread):
     lengths = (2, 3, 5)
     options = {"backoff": QUICK} if scheme == "rlx" else {"reconnect": False}
     envs = rlwire.listen_vec(f"{scheme}://localhost:0", 3, **SPACES)
@@ -520,7 +522,7 @@ def test_callers_step_together_in_a_vector(scheme, aside):
     with contextlib.closing(envs):
         for length in lengths:
             game = Counting(length)
-            aside(rlwire.play, game, envs.callers.url, episodes=100, seed=length, **options)
+            in_thread(rlwire.play, game, envs.callers.url, episodes=100, seed=length, **options)
         observations, _ = envs.reset()
         length_of = observations[:, 0].astype(int)  # by slot, as they came
         assert sorted(length_of) == sorted(lengths)
@@ -534,8 +536,8 @@ def test_callers_step_together_in_a_vector(scheme, aside):
 
 
 @over_rlx
-def test_further_callers_wait_for_a_slot(env, played):
-    playing = [played(Counting(1), seed=1) for _ in range(2)]
+def test_further_callers_wait_for_a_slot(env, play_in_thread):
+    playing = [play_in_thread(Counting(1), seed=1) for _ in range(2)]
     eventually(lambda: env.callers.statistics()["waiting"] == 2)
     for _ in range(2):
         assert env.reset()[0].tolist() == [1, 0]
@@ -543,10 +545,10 @@ def test_further_callers_wait_for_a_slot(env, played):
     assert [each.result(60) for each in playing] == [[0.5], [0.5]]
 
 
-def test_wait_for_callers_is_logged_once_with_their_number(scheme, aside, caplog, monkeypatch):
+def test_wait_for_callers_is_logged_once_with_their_number(scheme, in_thread, caplog, monkeypatch):
     monkeypatch.setattr(callers, "SILENCE", 0.01)
     envs = rlwire.listen_vec(f"{scheme}://localhost:0", 3, **SPACES)
-    aside(envs.reset)
+    in_thread(envs.reset)
     eventually(lambda: caplog.records)
     envs.close()
     (record,) = caplog.records
@@ -555,18 +557,18 @@ def test_wait_for_callers_is_logged_once_with_their_number(scheme, aside, caplog
     assert record.levelname == "WARNING"
 
 
-def test_closing_wakes_a_reset_that_waits_for_a_caller(env, aside):
-    resetting = aside(env.reset)
+def test_closing_wakes_a_reset_that_waits_for_a_caller(env, in_thread):
+    resetting = in_thread(env.reset)
     env.callers.close()
     raised(ConnectionClosed, resetting.result, 60)
     raised(ConnectionClosed, env.reset)
 
 
-def test_closing_wakes_a_waiting_step(env, aside):
+def test_closing_wakes_a_waiting_step(env, in_thread):
     closed = threading.Event()
-    aside(ask, env, (None, [1, 2]), until=closed)
+    in_thread(ask, env, (None, [1, 2]), until=closed)
     env.reset()
-    stepping = aside(env.step, 0)
+    stepping = in_thread(env.step, 0)
     eventually(lambda: env.endpoint._request is None)
     env.callers.close()
     assert stepping.result(60)[2:4] == (False, True)
@@ -574,8 +576,8 @@ def test_closing_wakes_a_waiting_step(env, aside):
     closed.set()
 
 
-def test_closing_wakes_a_waiting_caller(env, aside):
-    asked = aside(ask, env, (None, [1, 2]))
+def test_closing_wakes_a_waiting_caller(env, in_thread):
+    asked = in_thread(ask, env, (None, [1, 2]))
     env.reset()
     env.close()
     raised((AgentProxyException, ConnectionClosed, PeerError), asked.result, 60)
@@ -584,7 +586,7 @@ def test_closing_wakes_a_waiting_caller(env, aside):
 @over_rlx
 @pytest.mark.parametrize("there", [False, True], ids=["for a caller", "for a step"])
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no such signals here")
-def test_ctrl_c_ends_a_wait(env, aside, there):
+def test_ctrl_c_interrupts_a_wait_for_a_caller_or_a_step(env, in_thread, there):
     received = threading.Event()
 
     def on_signal(*_):
@@ -608,10 +610,10 @@ def test_ctrl_c_ends_a_wait(env, aside, there):
     with contextlib.ExitStack() as stack:
         stack.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, on_signal))
         if there:
-            aside(call)
+            in_thread(call)
             env.reset()
             env.endpoint.begin_step(0)
-        aside(interrupt)
+        in_thread(interrupt)
         raised(KeyboardInterrupt, env.endpoint.finish if there else env.reset)
         if there:
             assert "environment 0 " in str(raised(LocalProtocolError, env.step, 0))
@@ -622,8 +624,8 @@ def test_ctrl_c_ends_a_wait(env, aside, there):
 
 
 @over_rlx
-def test_gymnasiums_checker_finds_nothing(env, played):
-    playing = played(Counting(5), episodes=1000, backoff=QUICK)
+def test_listening_environment_passes_gymnasiums_checker(env, play_in_thread):
+    playing = play_in_thread(Counting(5), episodes=1000, backoff=QUICK)
     with contextlib.closing(env):
         check_env(env, skip_render_check=True, skip_close_check=True)
     raised(AgentProxyException, playing.result, 60)

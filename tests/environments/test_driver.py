@@ -80,7 +80,7 @@ class Pair:
         pass
 
 
-def test_gymnasium():
+def test_driver_drives_gymnasium_environments():
     driven = drive(Walk, {"length": 1})
     assert (driven.name, driven.agents, driven.reward_space) == ("Walk", (), None)
     assert driven.action_space == spaces.Discrete(3)
@@ -92,7 +92,7 @@ def test_gymnasium():
     assert drive("gym:CartPole-v1", {"max_episode_steps": 3}).name == "CartPole-v1"
 
 
-def test_dm_env():
+def test_driver_drives_dm_env_environments():
     driven = drive(Fall())
     assert driven.name == "Fall"
     assert driven.observation_space.shape == ()
@@ -101,7 +101,7 @@ def test_dm_env():
     assert driven.step(1) == (0.0, 2.0, True, False, {"discount": 0.0})
 
 
-def test_pettingzoo():
+def test_driver_drives_pettingzoo_environments():
     driven = drive(Pair)
     assert (driven.name, driven.agents) == ("Pair", ("a", "b"))
     assert driven.observation_space == {"a": spaces.Discrete(3), "b": spaces.Discrete(4)}
@@ -138,7 +138,7 @@ def test_environment_made_but_unsupported_is_closed():
     assert made[0].closed
 
 
-def test_rewards_that_are_no_number():
+def test_driver_rejects_structured_rewards_where_a_number_is_needed():
     class Two(Fall):
         def reward_spec(self):
             return {"x": specs.Array((), float)}

@@ -66,19 +66,19 @@ PARTS = [
 
 
 @pytest.mark.parametrize("info", WHOLE)
-def test_info_of_any_keys_is_carried(info, caplog):
+def test_info_round_trips(info, caplog):
     codec = InfoCodec()
     np.testing.assert_equal(codec.decode(codec.encode(info)), info)
     assert not caplog.records
 
 
 @pytest.mark.parametrize(("info", "expected"), PARTS)
-def test_entries_that_cannot_be_carried_are_left_out(info, expected):
+def test_unencodable_info_entries_are_omitted(info, expected):
     codec = InfoCodec()
     assert codec.decode(codec.encode(info)) == expected
 
 
-def test_entry_that_is_left_out_is_logged_once(caplog):
+def test_omitted_info_entry_is_logged_once(caplog):
     codec = InfoCodec()
     for _ in range(3):
         codec.encode({"fine": 1, "deep": {"odd": object()}})
@@ -91,12 +91,12 @@ def test_entry_that_is_left_out_is_logged_once(caplog):
     assert len(caplog.records) <= 100
 
 
-def test_info_with_more_paths_than_memory_is_left_out():
+def test_info_that_expands_exponentially_is_omitted():
     codec = InfoCodec()
     assert codec.decode(codec.encode({"shared": shared(24), "a": 1}))["a"] == 1
 
 
-def test_limits_of_the_other_end_hold():
+def test_info_entries_over_the_decoders_limits_are_omitted():
     small = InfoCodec(Limits(message=100, keys=2))
     assert small.decode(small.encode({"x": b"0" * 200, "y": {1: 1, 2: 2, 3: 3}, "z": 1})) == {
         "z": 1

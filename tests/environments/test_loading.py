@@ -13,11 +13,11 @@ from rlwire.environments.loading import load_environment
 from rlwire.errors import MissingExtra
 
 
-def test_of_a_module():
+def test_loader_loads_an_attribute_of_a_module():
     assert load_environment("collections.abc:Mapping.get").__name__ == "get"
 
 
-def test_of_gymnasium():
+def test_loader_loads_gymnasium_ids_with_their_arguments():
     make = load_environment("gym:CartPole-v1")
     assert {"max_episode_steps", "render_mode"} <= set(inspect.signature(make).parameters)
     accepts = ["max_episode_steps"]
@@ -33,7 +33,7 @@ def test_of_gymnasium():
     assert make().spec.id == load_environment("CartPole-v1")().spec.id == "CartPole-v1"
 
 
-def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch):
+def test_loader_imports_the_module_that_registers_an_id(tmp_path, monkeypatch):
     (tmp_path / "registering.py").write_text(
         "import gymnasium\n"
         "def make(**anything): return gymnasium.make('CartPole-v1')\n"
@@ -65,7 +65,7 @@ def test_missing_environments_are_named(name, kind, text):
         load_environment(name)
 
 
-def test_without_gymnasium(monkeypatch):
+def test_loader_without_gymnasium_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"\[gym\]"):
         load_environment("gym:CartPole-v1")

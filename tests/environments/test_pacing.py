@@ -28,12 +28,12 @@ class Clock:
 
 
 @pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan])
-def test_a_rate_is_positive(rate):
+def test_invalid_rates_are_rejected(rate):
     assert "rate" in str(raised(ValueError, Pacer, rate))
 
 
 @pytest.mark.parametrize("rate", [30, 29.97, 7, 1 / 3, 1000])
-def test_late_wake_ups_do_not_add_up(rate):
+def test_late_wake_ups_do_not_accumulate(rate):
     draw = random.Random(1)
     clock = Clock(late=lambda: draw.uniform(0, 0.9 / rate))
     pacer = clock.pacer(rate)
@@ -44,7 +44,7 @@ def test_late_wake_ups_do_not_add_up(rate):
     assert (pacer.tick, pacer.missed) == (999, 0)
 
 
-def test_late_tick_returns_at_once_and_the_next_on_time():
+def test_late_tick_does_not_delay_the_next():
     clock = Clock()
     pacer = clock.pacer(10)
     pacer.wait()

@@ -17,7 +17,7 @@ from tests.raising import raised
 cartpole = functools.partial(gymnasium.make, "CartPole-v1")
 
 
-def test_agents_of_dm_env_rpc():
+def test_parallel_environment_combines_remote_environments():
     theirs = {"left": cartpole(), "right": cartpole()}
     with rlwire.serve(cartpole, "dm-env-rpc://127.0.0.1:0") as server:
         env = ParallelEnvironment({name: rlwire.make(server.url) for name in theirs})
@@ -45,7 +45,7 @@ def test_agents_of_dm_env_rpc():
         env.close()
 
 
-def test_an_error_of_one_leaves_no_answer_unread():
+def test_invalid_action_of_an_agent_leaves_no_reply_unread():
     with rlwire.serve(cartpole, "dm-env-rpc://127.0.0.1:0") as server:
         env = ParallelEnvironment({name: rlwire.make(server.url) for name in "ab"})
         env.reset(seed=1)
@@ -62,7 +62,7 @@ def test_an_error_of_one_leaves_no_answer_unread():
     assert "environments" in str(raised(ValueError, ParallelEnvironment, {}))
 
 
-def test_agents_of_several_programs_share_an_instance():
+def test_perlert_agents_of_several_clients_share_an_instance():
     url: Any
     with rlwire.serve(
         "mpe2.simple_spread_v3:parallel_env", "perlert://127.0.0.1:0/spread", rate=200

@@ -67,7 +67,7 @@ def several(count):
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
-def test_gymnasiums_checks():
+def test_remote_environment_passes_gymnasiums_checker():
     env = RemoteEnvironment(Near())
     env.spec = None  # it would make another of it, by a URL
     check_env(env)
@@ -76,13 +76,13 @@ def test_gymnasiums_checks():
 
 
 @pytest.mark.parametrize("like", ["CartPole-v1", "gym:CartPole-v1", gymnasium.make("CartPole-v1")])
-def test_spaces_like(like):
+def test_spaces_like_accepts_ids_and_instances(like):
     observations, actions, _ = spaces_like(like)
     assert observations.shape == (4,)
     assert actions == spaces.Discrete(2)
 
 
-def test_spaces_like_pettingzoos():
+def test_spaces_like_selects_the_agent_of_a_pettingzoo_environment():
     pytest.importorskip("mpe2")
     first = spaces_like("mpe2.simple_speaker_listener_v4:parallel_env")
     other = spaces_like("mpe2.simple_speaker_listener_v4:parallel_env", "listener_0")
@@ -90,7 +90,7 @@ def test_spaces_like_pettingzoos():
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_the_same_as_local_ones(mode):
+def test_remote_vector_equals_a_local_vector(mode):
     _, makes, _ = several(3)
     nearby = [functools.partial(gymnasium.make, "CartPole-v1")] * 3
     with remote(makes, mode=mode) as ours, local(nearby, workers=0, mode=mode) as theirs:
@@ -111,7 +111,7 @@ def test_the_same_as_local_ones(mode):
         assert ended > 3
 
 
-def test_all_are_asked_before_any_is_waited_for():
+def test_remote_vector_sends_all_requests_before_it_waits():
     points, makes, log = several(3)
     with remote(makes) as envs:
         envs.reset(seed=1)
@@ -151,7 +151,7 @@ def test_lost_environment_is_truncated(mode):
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_invalid_action_of_one_steps_no_environment(mode):
+def test_invalid_action_steps_no_environment_of_the_vector(mode):
     points, makes, log = several(3)
     with remote(makes, mode=mode) as envs:
         envs.reset(seed=1)
@@ -172,7 +172,7 @@ def test_invalid_action_of_one_steps_no_environment(mode):
     "observation", [np.ones(1, np.float32), np.ones(4, complex), None, {"x": np.ones(4)}]
 )
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_observation_that_does_not_fit_the_batch_is_refused(mode, observation):
+def test_vector_rejects_an_observation_that_mismatches_its_space(mode, observation):
     points, makes, _ = several(2)
     with remote(makes, mode=mode) as envs:
         before = envs.reset(seed=1)[0]
@@ -186,7 +186,7 @@ def test_observation_that_does_not_fit_the_batch_is_refused(mode, observation):
         assert "1" in str(raised(EncodeError, envs.step, [0, 0]))
 
 
-def test_closed_environment_asks_its_endpoint_for_nothing():
+def test_closed_environment_raises_without_using_its_endpoint():
     (point,), (make,), log = several(1)
     env = make()
     env.reset()
@@ -199,7 +199,7 @@ def test_closed_environment_asks_its_endpoint_for_nothing():
     assert not log
 
 
-def test_environments_are_closed_if_another_fails_or_has_other_spaces():
+def test_vector_closes_its_environments_when_construction_fails():
     points, makes, _ = several(3)
     fail = functools.partial(gymnasium.make, "NoSuch-v0")
     raised(gymnasium.error.NameNotFound, remote, [*makes[:1], fail])

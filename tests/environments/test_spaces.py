@@ -71,12 +71,12 @@ def test_descriptions_of_spaces_have_their_documented_form():
         (3, "has a int"),
     ],
 )
-def test_spaces_without_a_description(space, path):
+def test_spaces_without_a_description_are_rejected_with_their_path(space, path):
     with pytest.raises(EncodeError, match=path):
         describe(space)
 
 
-def test_specs_of_dm_env():
+def test_dm_env_specs_convert_to_gymnasium_spaces():
     spec = {
         "move": specs.DiscreteArray(3),
         "pair": (
@@ -131,17 +131,17 @@ def test_specs_of_dm_env():
         *({"tuple": 2}, {"tuple": [{"discrete": 2}, 3]}),
     ],
 )
-def test_descriptions_of_none(value):
+def test_invalid_space_descriptions_are_rejected(value):
     with pytest.raises(DecodeError):
         space_of(value)
 
 
-def test_error_of_a_description_has_its_path():
+def test_error_in_a_space_description_has_its_path():
     with pytest.raises(DecodeError, match=r"\$\.eyes\[1\]"):
         space_of({"dict": [["eyes", {"tuple": [{"discrete": 2}, {"discrete": "x"}]}]]})
 
 
-def test_limits():
+def test_space_descriptions_over_a_limit_are_rejected():
     deep = {"discrete": 2}
     for _ in range(10_000):
         deep = {"tuple": [deep]}
@@ -173,13 +173,13 @@ ANY = st.recursive(
 
 
 @given(value=ANY)
-def test_any_description_is_a_space_or_a_named_error(value):
+def test_random_space_descriptions_decode_or_raise_a_decode_error(value):
     with contextlib.suppress(DecodeError, LimitExceeded):
         space = space_of(value)
         assert space_of(describe(space)) == space
 
 
-def test_without_gymnasium(monkeypatch):
+def test_space_descriptions_without_gymnasium_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"\[gym\]"):
         describe(object())
@@ -187,7 +187,7 @@ def test_without_gymnasium(monkeypatch):
         space_of({"discrete": 2})
 
 
-def test_spaces_by_name():
+def test_named_space_accepts_module_names_and_json():
     assert named_space('{"discrete": 3}') == spaces.Discrete(3)
     assert named_space("json:JSONDecoder") is json.JSONDecoder
     for text, why in (

@@ -49,7 +49,7 @@ def ours(count, **options):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_same_as_theirs(workers):
+def test_sb3_vector_equals_dummy_vec_env(workers):
     theirs = vec_env.DummyVecEnv([Counting] * 3)
     envs = ours(3, workers=workers)
     for each in (theirs, envs):
@@ -79,7 +79,7 @@ def test_the_same_as_theirs(workers):
     theirs.close()
 
 
-def test_vectors_that_do_not_fit():
+def test_sb3_vector_rejects_other_autoreset_modes_and_copy():
     from rlwire.environments.stable_baselines3 import VecEnv
 
     with (

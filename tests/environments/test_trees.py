@@ -41,7 +41,7 @@ def test_trees_split_and_rebuild_values():
     assert not tree.contains({**value, "word": "abc!"})
 
 
-def test_default_value_is_in_the_space():
+def test_default_value_of_a_tree_is_in_its_space():
     tree = tree_of(NESTED, "the action", CANNOT)
     nothing = tree.default_value()
     assert NESTED.contains(nothing)
@@ -53,7 +53,7 @@ def test_default_value_is_in_the_space():
     assert tree.default_value()["many"] is not nothing["many"]
 
 
-def test_specs():
+def test_dm_env_specs_have_a_tree():
     spec = Both(
         specs.BoundedArray((2,), np.int16, 1, 5, "own"),
         [
@@ -97,6 +97,6 @@ def test_unsupported_spaces_have_no_tree(space, text):
         ({"bits": 1, "eyes": [1]}, "the action.eyes must have 2 items, not 1"),
     ],
 )
-def test_values_of_another_structure(value, text):
+def test_values_of_another_structure_are_rejected_with_their_path(value, text):
     with pytest.raises(EncodeError, match=text):
         tree_of(NESTED, "the action", CANNOT).parts(value)

@@ -150,7 +150,7 @@ def _workers(request, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_results_equal_gymnasiums(way, mode):
+def test_vector_equals_gymnasiums_sync_vector_env(way, mode):
     rich = {"table": TABLE, "deep": DEEP, "long": [0] * (2**20 + 1)}
     made = [*makes(2), functools.partial(Nested, info=lambda own: own | rich)]
     original = SyncVectorEnv(made, autoreset_mode=mode)
@@ -174,7 +174,7 @@ def test_results_equal_gymnasiums(way, mode):
                 assert exact(ours.reset(**copy.deepcopy(given))) == exact(theirs.reset(**given))
 
 
-def test_partial_reset_equals_gymnasiums(way):
+def test_masked_reset_equals_gymnasiums_sync_vector_env(way):
     mode = AutoresetMode.DISABLED
     original = SyncVectorEnv(makes(3), autoreset_mode=mode)
     with local(makes(3), **way, mode=mode) as ours, contextlib.closing(original) as theirs:
@@ -186,7 +186,7 @@ def test_partial_reset_equals_gymnasiums(way):
         assert exact(ours.step(actions(3))) == exact(theirs.step(actions(3)))
 
 
-def test_observations_stay_unchanged_with_copy(way):
+def test_copy_option_protects_observations_from_later_steps(way):
     with local(makes(2), **way) as kept, local(makes(2), **way, copy=False) as views:
         for envs, stays in ((kept, True), (views, False)):
             first, _ = envs.reset(seed=1)
@@ -195,7 +195,7 @@ def test_observations_stay_unchanged_with_copy(way):
             assert (first["image"] == before).all() == stays
 
 
-def test_attributes_and_arguments_of_any_kind_are_carried(way):
+def test_vector_calls_and_attributes_round_trip_values(way):
     with local(makes(3), **way) as envs:
         for name in ("table", "goal", "observation_space", "action_space"):
             assert envs.get_attr(name) == (getattr(Nested, name),) * 3
@@ -273,14 +273,14 @@ def test_closed_vector_raises_and_has_no_processes(way):
 
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_processes_that_are_not_forks(context):
+def test_vector_runs_in_spawned_and_forkserver_processes(context):
     make = functools.partial(gymnasium.make, "CartPole-v1")
     with local([make] * 2, workers=1, context=context) as envs:
         observations, _ = envs.reset(seed=3)
         np.testing.assert_array_equal(observations[0], make().reset(seed=3)[0])
 
 
-def test_spaces_without_arrays_are_refused(way):
+def test_vector_rejects_spaces_without_arrays(way):
     class Words(Nested):
         observation_space = spaces.Dict({"word": spaces.Text(5)})
 
@@ -300,14 +300,14 @@ def test_spaces_without_arrays_are_refused(way):
         (np.zeros(3), "mapping"),
     ],
 )
-def test_actions_that_do_not_fit_are_refused(given, expected):
+def test_vector_rejects_actions_that_mismatch_its_space(given, expected):
     with local(makes(3), workers=0) as envs:
         envs.reset()
         with pytest.raises(EncodeError, match=expected):
             envs.step(given)
 
 
-def test_seeds_and_masks_that_do_not_fit_are_refused():
+def test_vector_rejects_seeds_and_masks_of_the_wrong_size():
     with local(makes(2), workers=0) as envs:
         assert "2 seeds" in str(raised(ValueError, envs.reset, seed=[1]))
         nothing = {"reset_mask": np.zeros(2, bool)}
@@ -355,7 +355,7 @@ def test_idle_worker_uses_no_cpu():
             pytest.fail("it never slept")
 
 
-def test_environments_are_closed_if_another_cannot_be_made(way, tmp_path):
+def test_vector_closes_its_environments_when_one_cannot_be_made(way, tmp_path):
     def make(name):
         if name == "2":
             raise OSError("no third")
@@ -367,7 +367,7 @@ def test_environments_are_closed_if_another_cannot_be_made(way, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
-def test_all_environments_are_closed_if_one_fails(tmp_path):
+def test_vector_closes_all_environments_when_one_close_fails(tmp_path):
     def close(env):
         if env.name != "nested":
             (tmp_path / env.name).touch()
@@ -420,7 +420,7 @@ def shows(observations, steps):
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_large_observations_are_sent_one_at_a_time(way):
+def test_vector_steps_large_observations_without_a_second_batch(way):
     with pictures(**way) as envs, pictures(workers=2, copy=False) as views:
         observations, _ = envs.reset()
         views.reset()
@@ -447,7 +447,7 @@ VIEWS = [
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_kept_observations_stay_whichever_others_are_freed(way):
+def test_held_observations_are_unchanged_when_others_are_freed(way):
     random = np.random.default_rng(1)
     with pictures(**way) as envs:
         held = [envs.reset()[0]]
@@ -470,7 +470,7 @@ def test_kept_observations_stay_whichever_others_are_freed(way):
     assert all(shows(each, at) for at, each in kept.items())
 
 
-def test_kept_observations_outlive_a_dead_worker():
+def test_held_observations_outlive_a_dead_worker():
     with pictures(workers=2) as envs:
         envs.reset()
         first = envs.step(NOTHING)[0]
@@ -514,7 +514,7 @@ def test_writes_to_an_observation_do_not_reach_the_next(way):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-def test_observations_held_by_a_forked_process_stay():
+def test_forked_process_keeps_its_held_observations():
     with pictures(workers=1) as envs:
         envs.reset()
         held = envs.step(NOTHING)[0]
@@ -551,7 +551,7 @@ def failing(at, how):
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_process_that_dies_in_each_reset_is_replaced_once_a_call(mode, tmp_path):
+def test_worker_that_dies_in_each_reset_is_replaced_once_per_call(mode, tmp_path):
     def crash(_):
         (tmp_path / str(os.getpid())).touch()
         os._exit(7)
@@ -566,7 +566,7 @@ def test_process_that_dies_in_each_reset_is_replaced_once_a_call(mode, tmp_path)
             envs.reset() if mode is AutoresetMode.DISABLED else envs.step(actions(2))
 
 
-def test_process_that_dies_while_it_makes_an_environment_is_an_error(tmp_path, capfd):
+def test_worker_that_dies_constructing_an_environment_is_an_error(tmp_path, capfd):
     with pytest.raises(PeerError, match=r"environments 1 to 1 died with exit code 7"):
         local([Nested, failing("make", "crash")], workers=2)
     assert "opening the display" in capfd.readouterr().err
@@ -585,7 +585,7 @@ def test_process_that_dies_while_it_makes_an_environment_is_an_error(tmp_path, c
         envs.reset()
 
 
-def test_reset_that_kills_its_process_is_made_again_with_its_arguments(tmp_path):
+def test_reset_that_kills_its_worker_is_retried_with_its_arguments(tmp_path):
     class Once(Nested):
         def reset(self, *, seed=None, options=None):
             if seed == 7 and not (tmp_path / "died").exists():
@@ -604,7 +604,7 @@ def test_reset_that_kills_its_process_is_made_again_with_its_arguments(tmp_path)
 
 @pytest.mark.parametrize("at", ["make", "reset", "step"])
 @pytest.mark.parametrize(("how", "text"), [("exit", "window closed"), ("text", "sc\\udce8ne.png")])
-def test_exception_of_an_environment_leaves_its_process(at, how, text):
+def test_exception_of_an_environment_does_not_end_its_worker(at, how, text):
     makes = [Nested, Nested, failing(at, how)]
     refused = pytest.raises(PeerError, match=rf"environment 2 failed.*{re.escape(text)}")
     if at == "make":
@@ -621,7 +621,7 @@ def test_exception_of_an_environment_leaves_its_process(at, how, text):
         assert envs.call("pid") == pids
 
 
-def test_values_that_cannot_be_pickled_fail_their_call_only():
+def test_unencodable_values_fail_only_their_call():
     itself = []
     itself.append(itself)
     with local([Nested] * 2, workers=2) as envs:
@@ -637,7 +637,7 @@ def test_values_that_cannot_be_pickled_fail_their_call_only():
         assert envs.call("pid") == pids
 
 
-def test_infos_that_cannot_travel_are_left_out():
+def test_vector_omits_unencodable_info_entries():
     odd = {"odd": object(), "deep": {"odder": {1, 2}, "even": 2}}
     with local([functools.partial(Nested, info=lambda own: own | odd)], workers=1) as envs:
         envs.reset()
@@ -649,7 +649,7 @@ def test_infos_that_cannot_travel_are_left_out():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_info_that_does_not_fit_the_others_is_left_out(way, mode, caplog):
+def test_vector_omits_info_entries_of_mismatching_type(way, mode, caplog):
     last = mode is AutoresetMode.SAME_STEP
     itself = {"b": 2}
     itself["me"] = itself
@@ -740,7 +740,7 @@ def played(envs, good, chosen):
     + [(way, OBSERVED[at]) for way in list(WAYS)[1:] for at in (0, 6)],
     indirect=["way"],
 )
-def test_values_that_gymnasium_refuses_are_refused(way, mode, space):
+def test_vector_rejects_the_values_that_gymnasium_rejects(way, mode, space):
     makes = [functools.partial(Odd, space, number) for number in range(2)]
     random = np.random.default_rng(5)
     refused = 0
@@ -772,7 +772,7 @@ def test_values_that_gymnasium_refuses_are_refused(way, mode, space):
     assert refused > 20
 
 
-def test_refused_observation_names_the_environment_and_its_space(way):
+def test_rejected_observation_names_the_environment_and_its_space(way):
     makes = [functools.partial(Odd, OBSERVED[0], number) for number in range(3)]
     fine = [0, 0, 0, 1, 1]
     options = {"chosen": [fine, fine, [16, 0, 0, 1, 1]], "good": False}

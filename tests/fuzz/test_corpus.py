@@ -23,7 +23,7 @@ pytest.importorskip("cryptography")
 
 
 @pytest.mark.parametrize("name", decoders.DECODERS)
-def test_kept_inputs_are_read_or_rejected(name):
+def test_decoder_reads_or_rejects_each_corpus_file(name):
     feed = decoders.DECODERS[name]
     files = sorted((HERE / "corpus" / name).iterdir())
     assert files
@@ -35,7 +35,7 @@ def test_kept_inputs_are_read_or_rejected(name):
 
 
 @pytest.mark.parametrize("name", decoders.DECODERS)
-def test_cut_and_mutated_messages_are_read_or_rejected(name):
+def test_decoder_reads_or_rejects_truncated_and_mutated_messages(name):
     feed, seeds, chance = decoders.DECODERS[name], messages.seeds(name), random.Random(4711)
     for seed in seeds if name not in SLOW else ():
         for size in range(1, min(len(seed), 300)):
@@ -45,13 +45,13 @@ def test_cut_and_mutated_messages_are_read_or_rejected(name):
         feed(seeds[turn % len(seeds)][:1] + data)
 
 
-def test_the_corpus_is_small():
+def test_corpus_is_small_and_has_a_folder_per_decoder():
     sizes = {file: file.stat().st_size for file in (HERE / "corpus").rglob("*") if file.is_file()}
     assert sum(sizes.values()) < 500_000
     assert {file.parent.name for file in sizes} == set(decoders.DECODERS)
 
 
-def test_a_wrong_decoder_is_seen(monkeypatch):
+def test_feed_functions_detect_a_faulty_decoder(monkeypatch):
     """The functions fail for a decoder that raises, takes or returns what it must not."""
     message = messages.seeds("rewarder")[0]
     decode = decoders.rewarder.decode

@@ -54,7 +54,7 @@ ADDRESSES = {b"__ndarray__": True, b"data": b"\x41" * 8, b"dtype": "|O", b"shape
 
 
 @pytest.mark.each("name", VALUES)
-def test_the_same_bytes_and_the_same_values(name, same):
+def test_codec_matches_openpi_in_bytes_and_values(name, same):
     value = VALUES[name]
     packed = theirs.packb(value)
     assert ours.packb(value) == ours.Packer().pack(value) == packed
@@ -88,7 +88,7 @@ WRONG = [
 
 
 @pytest.mark.each("wrong", WRONG, ids=str)
-def test_maps_that_are_no_arrays(wrong):
+def test_decoder_rejects_maps_that_describe_no_array(wrong):
     raised(DecodeError, ours.unpack_array, wrong)
 
 
@@ -103,7 +103,7 @@ def installed():
 
 
 @pytest.mark.each("name", VALUES)
-def test_the_same_when_installed(name, same):
+def test_drop_in_matches_openpi_in_bytes_and_values(name, same):
     rlwire.install("openpi_client")
     packed = packb(VALUES[name])
     assert theirs.Packer().pack(VALUES[name]) == packed
@@ -113,7 +113,7 @@ def test_the_same_when_installed(name, same):
     assert same(found, unpackb(packed))
 
 
-def test_every_function_is_rlwires(installed):
+def test_install_replaces_every_codec_function(installed):
     """Seen by what only rlwire does: large arrays are views of the message."""
     packed = packb(VALUES["observation"])
     for unpack in (unpackb, theirs.unpackb):
@@ -122,7 +122,7 @@ def test_every_function_is_rlwires(installed):
     assert isinstance(Packer(), msgpack_numpy.Packer)
 
 
-def test_uninstalling_puts_everything_back():
+def test_uninstall_restores_every_function():
     def everything():
         parts = vars(theirs).items()
         states = [
@@ -142,7 +142,7 @@ def test_uninstalling_puts_everything_back():
     assert everything() == was
 
 
-def test_hooks_of_the_user_replace_those_of_the_library(installed):
+def test_custom_hooks_override_the_array_hooks(installed):
     def default(value):
         return repr(type(value))
 
@@ -165,7 +165,7 @@ def test_hooks_of_the_user_replace_those_of_the_library(installed):
         lambda: unpackb(b"\x81\x01\x02", strict_map_key=False),
     ],
 )  # fmt: skip
-def test_errors_stay_the_librarys(call):
+def test_drop_in_raises_the_same_error_types_as_the_library(call):
     def outcome():
         try:
             return call()
@@ -181,7 +181,7 @@ def test_errors_stay_the_librarys(call):
         rlwire.uninstall("openpi_client")
 
 
-def test_addresses_from_a_wire_are_refused(installed):
+def test_decoder_rejects_object_arrays(installed):
     packed = msgpack.packb(ADDRESSES)
     raised(DecodeError, unpackb, packed)
     unpacker = Unpacker()
@@ -189,7 +189,7 @@ def test_addresses_from_a_wire_are_refused(installed):
     raised(DecodeError, unpacker.unpack)
 
 
-def test_beside_msgpack_numpys_drop_in(same, monkeypatch):
+def test_drop_in_coexists_with_the_msgpack_numpy_drop_in(same, monkeypatch):
     library = pytest.importorskip("msgpack_numpy")
     for name, value in list(vars(msgpack).items()):
         monkeypatch.setattr(msgpack, name, value)  # put back afterwards
@@ -206,7 +206,7 @@ def test_beside_msgpack_numpys_drop_in(same, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["packb", "Unpacker"])
-def test_another_version(name, monkeypatch):
+def test_install_rejects_an_unknown_openpi_client_version(name, monkeypatch):
     monkeypatch.setattr(theirs, name, getattr(msgpack, name))
     with pytest.raises(RuntimeError, match=f"msgpack_numpy.{name}"):
         rlwire.install("openpi_client")
@@ -234,7 +234,7 @@ sys.exit(pytest.main([*options, "--pyargs", "openpi_client.msgpack_numpy_test"])
 
 
 @pytest.mark.parametrize("how", ["with", "without"])
-def test_the_librarys_own_tests(how, tmp_path):
+def test_openpi_client_test_suite_passes_with_the_drop_in(how, tmp_path):
     pytest.importorskip("tree")
     (tmp_path / "none.ini").write_text("[pytest]\n", "utf-8")
     done = subprocess.run(

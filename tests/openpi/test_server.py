@@ -142,7 +142,7 @@ def check_seen(action, sent):
 
 @WORKERS
 @pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
-def test_observations_and_actions(policy, workers, arrays):
+def test_client_and_server_exchange_observations_and_actions(policy, workers, arrays):
     with (
         Server(policy, LOOPBACK, **workers, arrays=arrays) as server,
         client_of(server, arrays=arrays) as client,
@@ -161,7 +161,7 @@ def test_observations_and_actions(policy, workers, arrays):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_large_arrays_are_aligned_views_at_both_ends_which_later_messages_leave_alone(dtype):
+def test_large_arrays_are_aligned_views_that_later_messages_preserve(dtype):
     kept = []
 
     def infer(obs):
@@ -181,7 +181,7 @@ def test_large_arrays_are_aligned_views_at_both_ends_which_later_messages_leave_
         assert all(each.ctypes.data % 64 == 0 for each in ends)
 
 
-def test_an_observation_is_not_kept_by_the_server():
+def test_server_releases_observations_after_inference():
     seen = []
 
     def infer(obs):
@@ -193,7 +193,7 @@ def test_an_observation_is_not_kept_by_the_server():
         eventually(lambda: gc.collect() >= 0 and seen[0]() is None)
 
 
-def test_timing_as_from_openpis_server(server):
+def test_server_reports_the_timings_of_openpis_server(server):
     with client_of(server) as client:
         timing = client.infer({"prompt": "sleep", "seconds": 0.05})["server_timing"]
         assert timing.keys() == {"infer_ms"}
@@ -213,7 +213,9 @@ def test_timing_as_from_openpis_server(server):
         ("object", "EncodeError"),
     ],
 )
-def test_error_is_sent_as_text_and_ends_the_connection(policy, workers, prompt, text, caplog):
+def test_policy_error_is_sent_as_text_and_closes_the_connection(
+    policy, workers, prompt, text, caplog
+):
     with Server(policy, LOOPBACK, **workers) as server:
         with client_of(server, reconnect=False) as client:
             assert text in str(raised(PeerError, client.infer, {"prompt": prompt}))
@@ -229,7 +231,7 @@ def test_error_is_sent_as_text_and_ends_the_connection(policy, workers, prompt, 
 
 
 @pytest.mark.parametrize(("workers", "threads"), [("asyncio", 1), ("threads", 6)])
-def test_a_policy_is_called_once_at_a_time(policy, workers, threads):
+def test_policy_is_called_by_one_thread_at_a_time(policy, workers, threads):
     def ask(number):
         with client_of(server) as client:
             for _ in range(3):
@@ -243,7 +245,7 @@ def test_a_policy_is_called_once_at_a_time(policy, workers, threads):
     assert len(policy.threads) == threads
 
 
-def test_more_workers_call_it_at_the_same_time(policy, raw):
+def test_policy_threads_run_inference_concurrently(policy, raw):
     with Server(policy, LOOPBACK, threads=2) as server:
         clients = [raw(server, {"prompt": "wait"}) for _ in range(3)]
         eventually(lambda: policy.busy == 2)
@@ -254,7 +256,7 @@ def test_more_workers_call_it_at_the_same_time(policy, raw):
     assert policy.most == 2
 
 
-def test_others_are_served_while_the_policy_runs(policy, server):
+def test_server_accepts_clients_during_inference(policy, server):
     with theirs(server) as slow:
         slow.send(msgpack.encode({"prompt": "wait"}))
         eventually(lambda: policy.busy == 1)
@@ -265,7 +267,7 @@ def test_others_are_served_while_the_policy_runs(policy, server):
         assert "actions" in msgpack.decode(slow.recv(timeout=5))
 
 
-def test_lost_client_is_detected_while_the_policy_runs(policy, server, raw):
+def test_server_detects_lost_clients_during_inference(policy, server, raw):
     client = raw(server, {"prompt": "wait"})
     eventually(lambda: policy.busy == 1)
     waiting = raw(server, {})
@@ -279,7 +281,7 @@ def test_lost_client_is_detected_while_the_policy_runs(policy, server, raw):
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(threads, monkeypatch):
+def test_decoding_a_large_observation_does_not_block_other_clients(threads, monkeypatch):
     decode = Undecoded.decode
     decoding, go_on = threading.Event(), threading.Event()
 
@@ -326,7 +328,7 @@ def test_bad_peer_does_not_disturb_others(server, caplog):
             assert "actions" in good.infer({})
 
 
-def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(server, caplog):
+def test_large_and_small_invalid_messages_get_the_same_error(server, caplog):
     output = []
     for count in (1, 1_000_000):
         with theirs(server) as bad:
@@ -339,7 +341,7 @@ def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(server, caplog)
     assert "Traceback" not in caplog.text
 
 
-def test_nothing_is_unpickled(server):
+def test_server_rejects_pickled_arrays_without_unpickling(server):
     class Trap:
         def __reduce__(self):
             return (pytest.fail, ("it was unpickled",))
@@ -354,7 +356,7 @@ def test_nothing_is_unpickled(server):
         assert "pickle" in answer
 
 
-def test_a_client_that_is_rejected_leaves_no_socket_open():
+def test_rejected_client_closes_its_socket():
     def reject(listener):
         sock, _ = listener.accept()
         (key,) = re.findall(rb"Sec-WebSocket-Key: (\S+)", sock.recv(65536))
@@ -388,7 +390,7 @@ def test_message_over_the_limit_is_rejected_before_it_is_received(policy):
             assert "actions" in client.infer({})
 
 
-def test_a_silent_client_is_disconnected(policy, raw):
+def test_silent_client_is_disconnected(policy, raw):
     with (
         Server(policy, LOOPBACK, idle_timeout=1.0) as server,
         client_of(server, reconnect=False) as client,
@@ -402,7 +404,7 @@ def test_a_silent_client_is_disconnected(policy, raw):
 # -- keys and pages --------------------------------------------------------------------------
 
 
-def test_an_api_key(policy, raw, caplog):
+def test_server_rejects_a_missing_or_invalid_api_key(policy, raw, caplog):
     caplog.set_level(logging.INFO)
     with Server(policy, LOOPBACK, auth="s3cret") as server:
         with client_of(server, auth="s3cret") as client:
@@ -424,7 +426,7 @@ def test_an_api_key(policy, raw, caplog):
     assert "health" not in caplog.text
 
 
-def test_pages_of_browsers_are_kept_out_by_default(policy, server, raw):
+def test_server_rejects_browser_origins_by_default(policy, server, raw):
     assert raised(Refused, raw, server, origin="https://evil.example").status == 403
     with Server(policy, LOOPBACK, origins=["https://lab.example"]) as other:
         raw(other, origin="https://lab.example")
@@ -433,7 +435,7 @@ def test_pages_of_browsers_are_kept_out_by_default(policy, server, raw):
 # -- the client --------------------------------------------------------------------------------
 
 
-def test_a_client_reconnects_to_a_server_that_was_away(policy):
+def test_client_reconnects_to_a_restarted_server(policy):
     server = Server(policy, LOOPBACK).start()
     with client_of(server) as client:
         assert "actions" in client.infer({})
@@ -444,7 +446,7 @@ def test_a_client_reconnects_to_a_server_that_was_away(policy):
             assert client.metadata == {"new": 1}
 
 
-def test_late_action_is_not_used_for_the_next_request(policy, server):
+def test_client_discards_the_late_reply_to_a_timed_out_request(policy, server):
     with client_of(server, timeout=Timeouts(idle=1.5)) as client:
         raised(DeadlineExceeded, client.infer, {"prompt": "wait", "number": 1})
         policy.go_on.set()
@@ -461,13 +463,13 @@ def test_late_action_is_not_used_for_the_next_request(policy, server):
         {"metadata": {"x": object()}}, {"arrays": "json"},
     ],
 )  # fmt: skip
-def test_wrong_arguments(options):
+def test_invalid_server_arguments_are_rejected(options):
     raised((TypeError, ValueError), Server, Policy(), **options)
     for policy in (Policy, 3, "my_policies:Policy"):
         raised(TypeError, Server, policy)
 
 
-def test_stopping_does_not_wait_for_a_stuck_policy(policy, raw):
+def test_stop_abandons_a_stuck_policy(policy, raw):
     with Server(policy, LOOPBACK) as server:
         raw(server, {"prompt": "wait"})
         eventually(lambda: policy.busy == 1)
@@ -482,7 +484,7 @@ def test_stopping_does_not_wait_for_a_stuck_policy(policy, raw):
 
 # openpi_client connects as websockets no longer likes.
 @pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
-def test_openpis_client(server):
+def test_server_serves_openpis_client(server):
     websocket_client_policy = pytest.importorskip("openpi_client.websocket_client_policy")
     client = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.address.port)
     with contextlib.closing(client._ws):
@@ -494,7 +496,7 @@ def test_openpis_client(server):
             client.infer({"prompt": "raise"})
 
 
-def test_openpis_server():
+def test_client_calls_openpis_server():
     msgpack_numpy = pytest.importorskip("openpi_client.msgpack_numpy")
 
     def talk(peer):

@@ -49,7 +49,7 @@ VECTOR = (
 )
 
 
-def test_the_vector():
+def test_cipher_matches_the_documented_test_vector():
     name, count = bytes(range(16)), int(NOW * UNIT)
     assert by_hand(KEY, name, "client", count, b"city:7;lobby").hex() == VECTOR
     client, server = pair()
@@ -62,26 +62,26 @@ def test_the_vector():
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytearray(32), "0" * 32, None])
-def test_a_key_is_32_bytes(key):
+def test_cipher_rejects_keys_that_are_not_32_bytes(key):
     with pytest.raises(ValueError, match="key must be 32 bytes"):
         DatagramCipher(key, "client")
 
 
-def test_without_the_extra(monkeypatch):
+def test_missing_cryptography_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     with pytest.raises(MissingExtra, match=r"\[gym\]") as caught:
         DatagramCipher(KEY, "client")
     assert (caught.value.package, caught.value.extra) == ("cryptography", "gym")
 
 
-def test_another_key_is_refused():
+def test_datagram_sealed_with_another_key_is_dropped():
     client, _ = pair()
     stranger = DatagramCipher(new_key(), "server", clock=lambda: NOW)
     assert stranger.open(client.seal(b"x")) is None
     assert stranger.dropped == {"key": 1}
 
 
-def test_a_reflected_datagram_is_refused():
+def test_reflected_datagram_is_dropped():
     client, server = pair()
     for cipher in (client, server):
         assert cipher.open(cipher.seal(b"x")) is None
@@ -129,7 +129,7 @@ def test_datagram_with_a_changed_bit_is_dropped(sealed_for, known):
 
 
 class TestReplay:
-    def test_the_window_against_a_plain_model(self):
+    def test_replay_window_matches_a_reference_model(self):
         window = 8
         clock = Clock()
         client, server = pair(clock=clock, WINDOW=window)
@@ -152,7 +152,7 @@ class TestReplay:
 
 class TestFreshness:
     @pytest.mark.parametrize("off", [-1e9, -60.1, -59.9, -1, 0, 1, 59.9, 60.1, 1e9])
-    def test_clocks_may_differ_within_the_skew(self, off):
+    def test_datagram_outside_the_clock_skew_is_dropped(self, off):
         client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
         _, server = pair()
         fresh = abs(off) < 60
@@ -179,7 +179,7 @@ class TestFreshness:
         assert fourth.dropped == {"stale": 1}
         assert fourth.open(client.seal(b"goes on")) == b"goes on"
 
-    def test_a_clock_set_back_at_the_sender(self):
+    def test_counter_increases_after_the_clock_is_set_back(self):
         clock = Clock()
         client = DatagramCipher(KEY, "client", clock=clock)
         _, server = pair()
@@ -194,7 +194,7 @@ class TestFreshness:
 
 
 class TestManySenders:
-    def test_the_longest_silent_is_forgotten_once_it_is_stale(self):
+    def test_full_receiver_replaces_the_stalest_sender(self):
         clock = Clock()
         _, server = pair(clock=clock, SENDERS=3)
         clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(5)]
@@ -219,7 +219,7 @@ class TestManySenders:
         # It is known anew, with nothing remembered of before.
         assert server.open(recorded[1]) is None
 
-    def test_forged_senders_occupy_no_slot(self):
+    def test_unauthenticated_senders_use_no_slot(self):
         client, server = pair(SENDERS=1)
         for _ in range(100):
             fake = bytearray(client.seal(b"x"))
@@ -230,7 +230,7 @@ class TestManySenders:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_has_an_id_of_its_own(tmp_path):
+def test_forked_process_seals_with_a_new_sender_id(tmp_path):
     # In a process without threads: forking one with threads is warned of.
     program = f"""
 import os
@@ -254,7 +254,7 @@ open("parent", "wb").write(cipher.seal(b"x"))
 
 class TestKeys:
     @pytest.mark.parametrize("text", [KEY.hex(), f"{KEY.hex().upper()}\r\n"])
-    def test_a_file_has_it_in_hexadecimal(self, tmp_path, text):
+    def test_key_file_is_read_as_hexadecimal(self, tmp_path, text):
         (tmp_path / "key").write_text(text)
         assert load_key(tmp_path / "key") == load_key(str(tmp_path / "key")) == KEY
 
@@ -271,7 +271,7 @@ class TestKeys:
     @pytest.mark.parametrize(
         "data", [b"", KEY, bytes(31), b"0" * 63, b"0" * 66, b"g" * 64, b"\xff" * 64]
     )
-    def test_no_key(self, tmp_path, data):
+    def test_key_file_with_invalid_content_is_rejected(self, tmp_path, data):
         (tmp_path / "key").write_bytes(data)
         (tmp_path / "key").chmod(0o600)
         with pytest.raises(ValueError, match="a key of 32 bytes"):

@@ -20,7 +20,7 @@ def eager(monkeypatch):
     monkeypatch.setattr(sessions, "FIRST_WAIT", 0.02)
 
 
-def test_from_the_lobby_to_done(worlds, serving):
+def test_client_registers_plays_to_done_and_registers_again(worlds, serving):
     named = {"name": "city", "number": 7, "kinds": "citizen"}
     server = serving(lambda: worlds.Walk(length=10), **named)
     with Client(server.address, "city:7", tag="walker") as client:
@@ -53,7 +53,7 @@ def test_from_the_lobby_to_done(worlds, serving):
 
 
 @pytest.mark.parametrize("before", ["frame", "lobby"])  # which leaves frames in the client
-def test_frames_are_all_that_have_arrived(before, worlds, serving):
+def test_frames_returns_every_received_frame_in_order(before, worlds, serving):
     made = []
     server = serving(lambda: worlds.Walk(length=150, made=made))
 
@@ -83,7 +83,7 @@ def crowd(worlds, serving):
         yield [stack.enter_context(client) for client in made]
 
 
-def test_slots_that_others_have(crowd):
+def test_register_rejects_a_closed_slot_and_names_its_client(crowd):
     one, two, three, four = crowd
     assert one.register("walker_1") == "walker_1"
     with pytest.raises(PeerError, match=r"crowd:0 at 127.*'walker_1'.*'one'"):
@@ -105,7 +105,7 @@ def test_slots_that_others_have(crowd):
     assert four.register(wait=5) in ("walker_0", "walker_1", "walker_2")
 
 
-def test_waiting_for_others(crowd):
+def test_wait_start_timeout_names_the_slots_that_are_not_ready(crowd):
     one, two, *_ = crowd
     one.register("walker_0")
     one.ready()

@@ -38,7 +38,7 @@ def datagrams(tmp_path, request):
     return [(each.from_client, each.data) for each in found if not each.ended]
 
 
-def test_a_conversation(datagrams):
+def test_dissector_decodes_each_datagram_of_two_episodes(datagrams):
     messages = dissected(PerlertDissector(), datagrams)
     steps = [step for message in messages for step in message.steps]
     assert [message.size for message in messages] == [len(data) for _, data in datagrams]
@@ -71,7 +71,7 @@ def begun(*chunks):
     return steps, [step.begins for step in steps if step.observation is not UNKNOWN]
 
 
-def test_frames_that_are_repeated_late_or_of_an_old_rollout_make_no_step():
+def test_dissector_ignores_repeated_late_and_stale_frames():
     last = frame(2, 120, True, "truncated:true")
     game = [act("4"), frame(0, 100), frame(1, 110), frame(1, 110), frame(0, 100), last, last]
     steps, begins = begun(*game, frame(1, 110), act("5"), frame(0, 130), frame(1, 140))
@@ -84,7 +84,7 @@ def test_frames_that_are_repeated_late_or_of_an_old_rollout_make_no_step():
     assert begins == [True, False, True, False]
 
 
-def test_fields_and_replies():
+def test_dissector_decodes_fields_and_pairs_replies_with_requests():
     slot = perlert.AgentSlot("agent0", False, "citizen", "patrick", True)
     ask = perlert.encode(perlert.LobbyRequest("city", 7))
     reported = perlert.encode(perlert.LobbyInformation("city", 7, (slot,)))
@@ -96,5 +96,5 @@ def test_fields_and_replies():
     assert answered.value["slots"][0]["tag"] == "patrick"
 
 
-def test_damaged_datagrams(datagrams):
+def test_dissector_reports_damaged_datagrams_without_raising(datagrams):
     assert damage(PerlertDissector, datagrams) > 150

@@ -24,7 +24,9 @@ def play(env, action, nap=0.0):
 
 @pytest.mark.parametrize("totals", [None, False])
 @pytest.mark.parametrize("truncate", [False, True])
-def test_episodes(worlds, serving, remote, truncate, totals):
+def test_environment_plays_episodes_without_losing_rewards(
+    worlds, serving, remote, truncate, totals
+):
     walk = worlds.Walk(length=15, truncate=truncate)
     env = remote(serving(walk, totals=totals), "Walk", like=walk)
     assert env.observation_space == worlds.Walk.observation_space
@@ -50,7 +52,7 @@ def test_episodes(worlds, serving, remote, truncate, totals):
     assert len(walk.seeds) == 3
 
 
-def test_run_may_end_at_its_first_step(worlds, serving, remote):
+def test_environment_truncates_a_run_that_ends_at_its_first_step(worlds, serving, remote):
     server = serving(worlds.Walk, env_kwargs={"fail": 0, "failures": 1})
     env = remote(server, "Walk", observation_space=spaces.Text(9, min_length=0),
                  action_space=spaces.Discrete(3))  # fmt: skip
@@ -62,7 +64,7 @@ def test_run_may_end_at_its_first_step(worlds, serving, remote):
     raised(LocalProtocolError, env.step, 1)
 
 
-def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
+def test_reset_during_a_run_waits_for_its_end(worlds, serving, remote):
     walk = worlds.Walk(length=30)
     env = remote(serving(walk), "Walk", like=walk)
     env.reset()
@@ -81,7 +83,7 @@ def test_spaces_larger_than_a_datagram_are_sent_in_fragments(worlds, serving, re
     assert remote(server, "Walk").observation_space == space
 
 
-def test_spaces_that_take_too_many_parts_are_refused(worlds, serving, monkeypatch):
+def test_spaces_with_too_many_fragments_are_rejected(worlds, serving, monkeypatch):
     low = np.linspace(-1, 0, 200)
     monkeypatch.setattr(worlds.Walk, "observation_space", spaces.Box(low, 1, dtype=np.float64))
     with pytest.raises(EncodeError, match=r"datagram=420.*Box\("):
@@ -96,7 +98,7 @@ def test_server_that_sends_no_spaces_is_named(worlds, serving, remote, monkeypat
         remote(serving(worlds.Walk, env_kwargs={"fail": 0}), "Walk")
 
 
-def test_parts_of_spaces_in_any_order():
+def test_space_description_accepts_fragments_in_any_order():
     description = SpaceDescription()
     assert not description.add("hello")
     assert description.spaces() is None
@@ -119,7 +121,7 @@ def test_invalid_space_descriptions_are_rejected(text):
     raised(DecodeError, description.spaces)
 
 
-def test_seed_and_options_of_a_reset_are_refused_once(worlds, serving, remote, caplog):
+def test_ignored_seed_and_options_of_reset_are_logged_once(worlds, serving, remote, caplog):
     env = remote(serving(lambda: worlds.Walk(length=2)), "Walk")
     for _ in range(2):
         env.reset(seed=2**127 + 1, options={"level": 3})
@@ -127,7 +129,7 @@ def test_seed_and_options_of_a_reset_are_refused_once(worlds, serving, remote, c
     assert [record.args[1] for record in warned] == ["seed", "options"]
 
 
-def test_actions_have_names(worlds, serving, remote):
+def test_server_accepts_actions_by_name_and_by_number(worlds, serving, remote):
     words = ["left", "stay", "right"]
     server = serving(lambda: worlds.Walk(length=9), actions=words)
     for options in ({}, {"actions": words}):  # numbers are read too
@@ -136,7 +138,7 @@ def test_actions_have_names(worlds, serving, remote):
     assert "invalid_action" not in server.statistics()["session"]["dropped"]
 
 
-def test_actions_outside_the_space(worlds, serving, remote):
+def test_environment_rejects_actions_outside_the_space(worlds, serving, remote):
     server = serving(lambda: worlds.Walk(length=10**6))
     env = remote(server, "Walk", like=worlds.Walk())
     env.reset()
@@ -149,7 +151,7 @@ def test_actions_outside_the_space(worlds, serving, remote):
         raised(EncodeError, env.step, action)
 
 
-def test_a_cipher_and_larger_datagrams(worlds, serving, remote):
+def test_environment_plays_over_a_cipher_with_larger_datagrams(worlds, serving, remote):
     key = bytes(range(32))
     limits = Limits(datagram=9000)
     server = serving(lambda: worlds.Walk(length=5), auth=key, limits=limits)

@@ -9,7 +9,7 @@ from rlwire.perlert.environment import Simulation, simulations_of
 from tests.raising import raised
 
 
-def test_actions_that_are_none(worlds):
+def test_parser_rejects_texts_that_are_not_actions(worlds):
     simulation = Simulation(worlds.Walk())
     for text in ("", "3", "-1", "left", "1.5", "1,2", "nan"):
         with pytest.raises(ValueError, match=r".+"):

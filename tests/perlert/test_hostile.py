@@ -212,7 +212,9 @@ def traced():
 
 
 @pytest.mark.parametrize("forged", [100_000, soak(800_000)])
-def test_a_flood_from_forged_addresses(forged, traced, caplog, monkeypatch):
+def test_spoofed_addresses_exhaust_neither_memory_nor_bandwidth(
+    forged, traced, caplog, monkeypatch
+):
     # Few hosts and short times, so that every table overflows.
     short = {
         "HOSTS": 100, "START_RESEND": 1.0,
@@ -311,7 +313,7 @@ def play(client, steps, over):
     ("ciphered", "total"),
     [(False, 10_000), (True, 5_000), soak(False, 100_000), soak(True, 50_000)],
 )
-def test_a_flood_through_sockets(ciphered, total, caplog, monkeypatch):
+def test_flood_of_invalid_datagrams_does_not_disturb_players(ciphered, total, caplog, monkeypatch):
     if ciphered:
         pytest.importorskip("cryptography", reason="ciphers come with the extra 'gym'")
     monkeypatch.setattr(lobby, "STRANGER_RATE", 1000)

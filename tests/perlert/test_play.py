@@ -85,7 +85,7 @@ def with_environment(address, agent, auth):
 @pytest.mark.parametrize(
     ("decimals", "key"), [(None, None), (3, bytes(range(32)))], ids=["exact", "ciphered"]
 )
-def test_three_players(serving, decimals, key):
+def test_three_kinds_of_client_receive_the_frames_of_one_run(serving, decimals, key):
     spread = Recorded(simple_spread_v3.parallel_env(N=3, max_cycles=60))
     server = serving(spread, decimals=decimals, auth=key, rate=100, totals=True)
     ways = (with_client, with_async_client, with_environment)

@@ -57,7 +57,7 @@ def test_run_sends_every_step_to_its_end(worlds, serving, begin):
     assert abs(stamps[0] / 1000 - time.time()) < 60
 
 
-def test_the_default_action(worlds, serving, begin):
+def test_idle_client_plays_the_default_action(worlds, serving, begin):
     def choose(key, observation):
         assert key == "agent0"
         return 2 if observation[1] % 2 else 1
@@ -68,7 +68,7 @@ def test_the_default_action(worlds, serving, begin):
     assert places == [0, 0, 1, 1, 2, 2, 3]
 
 
-def test_the_last_valid_action_stays(worlds, serving, begin, caplog):
+def test_invalid_action_leaves_the_last_valid_one_in_force(worlds, serving, begin, caplog):
     caplog.set_level(logging.DEBUG, "rlwire.perlert.player")
     walk = worlds.Walk(length=10**9)
     server = serving(walk)
@@ -92,7 +92,7 @@ def test_the_last_valid_action_stays(worlds, serving, begin, caplog):
 
 
 @pytest.mark.parametrize("truncate", [False, True])
-def test_agents_that_end_before_others(worlds, serving, begin, truncate):
+def test_agents_of_a_run_end_at_different_steps(worlds, serving, begin, truncate):
     server = serving(lambda: worlds.Crowd(truncate=truncate))
     clients = [begin(server, "crowd", f"walker_{number}") for number in range(3)]
     for number, client in enumerate(clients):
@@ -106,7 +106,7 @@ def test_agents_that_end_before_others(worlds, serving, begin, truncate):
     assert server.statistics()["instances"]["crowd:0"]["steps"] == 5
 
 
-def test_the_server_plays_open_slots(worlds, serving, begin):
+def test_server_plays_open_slots_with_the_default_action(worlds, serving, begin):
     seen = []
 
     def choose(key, observation):
@@ -133,13 +133,15 @@ def test_run_ends_when_its_clients_are_silent(worlds, serving, begin):
     assert server.statistics()["instances"]["Walk:0"]["abandoned"] == 1
 
 
-class TestEnvironmentsThatRaise:
+class TestRaisingEnvironments:
     @pytest.fixture(autouse=True)
     def short_pause(self, monkeypatch):
         monkeypatch.setattr(player, "_FIRST_PAUSE", 0.1)
 
     @pytest.mark.parametrize("workers", [0, 1])
-    def test_next_run_starts_after_the_last(self, worlds, serving, begin, workers, caplog):
+    def test_server_starts_a_new_run_after_a_failed_one(
+        self, worlds, serving, begin, workers, caplog
+    ):
         made = []
         options = {"length": 10, "fail": 4, "made": made}
         server = serving(worlds.Walk, env_kwargs=options, threads=workers, instances=2)
@@ -181,7 +183,7 @@ class TestEnvironmentsThatRaise:
         assert server.wait(0)
         assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
 
-    def test_observations_that_cannot_be_sent(self, worlds, serving, begin, caplog):
+    def test_observation_over_the_datagram_limit_ends_the_run(self, worlds, serving, begin, caplog):
         class Grows(worlds.Walk):
             observation_space = spaces.Text(100_000)
 
@@ -243,7 +245,7 @@ class TestFaults:
         assert play(client)[-1].step == 10
         assert len(closed) == 2  # the one that showed its spaces, and the failed one
 
-    def test_odd_values_are_carried(self, worlds, serving, remote):
+    def test_nonfinite_and_unusual_rewards_are_sent_exactly(self, worlds, serving, remote):
         rewards = [1, math.nan, np.array([2.0]), 10**30, Fraction(1, 2), -math.inf, True, 1.5]
         sent = []
 
@@ -267,9 +269,7 @@ class TestFaults:
         np.testing.assert_array_equal(got, [float(np.asarray(each).item()) for each in sent])
 
     @pytest.mark.parametrize("extra", [lambda k, i: {"a": "x;y"}, lambda k, i: 1 / 0])
-    def test_extra_that_cannot_be_sent_is_left_out_and_logged_once(
-        self, worlds, serving, begin, extra, caplog
-    ):
+    def test_invalid_extra_is_omitted_and_logged_once(self, worlds, serving, begin, extra, caplog):
         server = serving(lambda: worlds.Walk(length=5), extra=extra)
         frames = play(begin(server, "Walk"))
         assert [frame.step for frame in frames] == list(range(6))
@@ -297,7 +297,7 @@ def test_last_step_is_sent_again_after_stop(worlds, serving):
         stopping.result(8)  # before the draft's 10 s
 
 
-def test_run_starts_at_will(worlds, serving, begin):
+def test_start_run_starts_a_run_with_open_slots(worlds, serving, begin):
     server = serving(worlds.Crowd)
     with pytest.raises(LocalProtocolError, match=r"crowd:0.*no client"):
         server.start_run()
@@ -330,7 +330,7 @@ def test_total_rewards_are_sent_on_request(worlds, serving, begin):
     assert totals(play(begin(server, "Walk", tag="john_doe")))
 
 
-def test_stopping_ends_runs(worlds, serving, begin, caplog):
+def test_stop_ends_runs_and_closes_their_environments(worlds, serving, begin, caplog):
     caplog.set_level(logging.INFO)
     made = []
     server = serving(worlds.Walk, env_kwargs={"length": 10**9, "made": made})
@@ -353,7 +353,7 @@ def test_stopping_ends_runs(worlds, serving, begin, caplog):
     assert client.frame(5).step == 0
 
 
-def test_ports(worlds):
+def test_server_binds_its_lobby_and_rollout_ports(worlds):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

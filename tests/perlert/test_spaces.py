@@ -99,7 +99,7 @@ def test_values_have_their_documented_text():
         (spaces.Tuple((spaces.Discrete(3), spaces.Discrete(3))), (1,)),
     ],
 )
-def test_values_of_another_structure(space, value):
+def test_encoder_rejects_values_outside_the_space(space, value):
     with pytest.raises(EncodeError):
         SpaceText(space, "it", named=True).to_text(value)
 
@@ -116,7 +116,7 @@ def test_values_of_another_structure(space, value):
         ),
     ],
 )
-def test_texts_of_no_value(space, texts):
+def test_decoder_rejects_invalid_action_texts(space, texts):
     action = SpaceText(space, "the action", named=False)
     for text in texts:
         with pytest.raises((DecodeError, ValueError)) as raised:
@@ -125,7 +125,7 @@ def test_texts_of_no_value(space, texts):
 
 
 @pytest.mark.parametrize("text", ["", "a:1", "b:1,2", "a:x,b:1,2", "a:1,b:1,2,3", "1,2,3"])
-def test_named_texts_of_no_value(text):
+def test_decoder_rejects_invalid_named_texts(text):
     space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 9, (2,), np.float64)})
     with pytest.raises(DecodeError):
         SpaceText(space, "the observation", named=True).from_text(text)
@@ -133,7 +133,7 @@ def test_named_texts_of_no_value(text):
 
 @settings(max_examples=3 * settings().max_examples)
 @given(text=st.text("0123456789.,:-+exyabtruenfi \u0661\0", max_size=30) | st.text(max_size=20))
-def test_any_text_is_a_value_or_a_decode_error(text):
+def test_decoder_returns_a_value_or_raises_decode_error(text):
     for space in SPACES:
         for named in (True, False):
             with contextlib.suppress(DecodeError):
@@ -141,7 +141,7 @@ def test_any_text_is_a_value_or_a_decode_error(text):
                 assert space.contains(value) in (True, False)
 
 
-def test_without_gymnasium(monkeypatch):
+def test_missing_gymnasium_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"\[gym\]"):
         SpaceText(object(), "it", named=True)

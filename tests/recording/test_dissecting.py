@@ -139,7 +139,7 @@ def of_kind(messages, kind):
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
-def test_steps_are_the_episodes_that_were_played(label):
+def test_dissected_steps_equal_the_played_episodes(label):
     messages, episodes = messages_of(label), captured(label)[1]
     assert not of_kind(messages, "damaged")
     assert [len(episode) for episode in episodes] == [5, 4, 5, 4]
@@ -150,7 +150,7 @@ def test_steps_are_the_episodes_that_were_played(label):
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink", "openpi"])
-def test_a_step_that_is_terminated_and_truncated_has_both_flags(label):
+def test_dissected_step_keeps_terminated_and_truncated(label):
     chunks, episodes = captured(label, Both)
     connection = RecordedConnection(1, label, "server", "")
     packets = [Packet(connection, up, 1, 1, data) for up, data in chunks]
@@ -161,7 +161,7 @@ def test_a_step_that_is_terminated_and_truncated_has_both_flags(label):
     assert found[0].total == sum(step[2] for step in episodes[0][1:])
 
 
-def test_values_are_those_that_were_sent():
+def test_dissected_values_equal_the_sent_values():
     sent, replies = captured("openpi")[1]
     messages = messages_of("openpi")
     assert _same(of_kind(messages, "observation"), sent)
@@ -191,7 +191,7 @@ def test_values_are_those_that_were_sent():
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_each_reply_answers_a_question(label):
+def test_each_dissected_reply_has_its_request(label):
     made, asked, count = dissector(label), {}, 0
     for from_client, data in captured(label)[0]:
         for found in made.dissect(data, from_client):
@@ -209,7 +209,7 @@ def test_each_reply_answers_a_question(label):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_packets_may_be_cut_anywhere(label):
+def test_dissection_does_not_depend_on_packet_boundaries(label):
     chunks = captured(label)[0]
     single = [(side, data[i : i + 1]) for side, data in chunks for i in range(len(data))]
     runs = itertools.groupby(chunks, lambda chunk: chunk[0])
@@ -237,12 +237,12 @@ def test_dissection_resumes_after_a_gap(label):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_damaged_bytes_raise_nothing(label):
+def test_dissector_reports_damaged_bytes_without_raising(label):
     made = functools.partial(dissector, label, Limits(received=2**20))
     assert damage(made, captured(label)[0][:60]) > 150
 
 
-def test_a_damaged_message_has_its_path_and_the_next_is_decoded():
+def test_dissector_names_the_damaged_path_and_decodes_the_next_message():
     good = encode({"command": "update", "state": [1.0, "x"]}, framed=True)
     bad = good.replace(b"x", b"\xff")
     first, second = dissector("rlx").dissect(bad + good, True)
@@ -258,7 +258,7 @@ def test_a_damaged_message_has_its_path_and_the_next_is_decoded():
     assert (after.kind, after.offset) == ("damaged", 7)
 
 
-def test_frames_of_websocket():
+def test_dissector_decodes_websocket_frames():
     client, server = (FrameEncoder(each) for each in (True, False))
     made = dissector("openpi")
     request = b"GET /x HTTP/1.1\r\nAuthorization: Basic abc\r\n\r\n"
@@ -287,7 +287,7 @@ def test_frames_of_websocket():
     assert (bad.kind, reply.kind) == ("damaged", "action")
 
 
-def test_frames_of_http2():
+def test_dissector_decodes_http2_frames():
     made = dissector("dm-env-rpc")
     block = hpack.Encoder().encode([(":path", "/x"), ("authorization", "me"), ("a" * 50, "b")])
     step = dm.encode_request(dm.ResetWorldRequest("sea", {"depth": np.arange(3)}))
@@ -312,7 +312,7 @@ def test_frames_of_http2():
     assert (bad.kind, bad.value) == ("damaged", {"stream": 3})
 
 
-def test_http1_at_a_port_of_http2_is_damaged():
+def test_http1_request_on_an_http2_port_is_damaged():
     made = dissector("dm-env-rpc")
     for _ in range(2):
         (found,) = made.dissect(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", True)
@@ -321,7 +321,7 @@ def test_http1_at_a_port_of_http2_is_damaged():
     assert [each.kind for each in made.dissect(http2.PREFACE, True)] == ["preface"]
 
 
-def test_a_client_of_dm_env_rpc_s_own():
+def test_dissector_decodes_steps_of_the_reference_client():
     """Over grpcio, whose HPACK uses its table and Huffman's code."""
     grpc = pytest.importorskip("grpc")
     dm_connection = pytest.importorskip("dm_env_rpc.v1.connection")
@@ -345,7 +345,7 @@ def test_a_client_of_dm_env_rpc_s_own():
     assert _same(played(messages), walk.episodes)
 
 
-def test_hostile_messages_allocate_no_memory():
+def test_dissector_allocates_no_arrays_for_hostile_shapes():
     made = dissector("dm-env-rpc")
     specs = {1: dm.TensorSpec("reward", (2**20, 2**20), dm.DataType.UINT8)}
     join = dm.encode_response(dm.JoinWorldResponse(dm.ActionObservationSpecs({}, specs)))

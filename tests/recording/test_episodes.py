@@ -28,7 +28,7 @@ def result(observation, reward=1.0, terminated=False):
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_actions_and_results_are_episodes(together):
+def test_builder_groups_actions_and_results_into_episodes(together):
     steps = [reset(0)]
     for number in (1, 2, 3):
         step = result(number, number / 2, number == 3)
@@ -45,7 +45,7 @@ def test_actions_and_results_are_episodes(together):
     assert (second.terminated, second.truncated) == (False, False)
 
 
-def test_positions_count_actions_with_their_results():
+def test_action_and_result_share_a_position():
     steps = [reset(0), act(1), result(1), act(2), result(2, 1.0, True)]
     steps += [act(3), reset(3), act(4), result(4)]
     found = [(0, 1, 0), (1, 1, 1), (1, 1, 1), (2, 1, 2), (2, 1, 2)]
@@ -69,12 +69,12 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_orders(name):
+def test_builder_counts_steps_in_incomplete_episodes(name):
     steps, episodes = ODD[name]
     assert [each.length for each in built(steps)[0]] == episodes
 
 
-def test_rewards_of_any_kind():
+def test_builder_totals_numeric_rewards_and_ignores_others():
     rewards = [1, True, [1.5, 2], None, "three", math.nan, [[1], 2], UNKNOWN, 10**400]
     steps = [step for reward in rewards for step in (act(1), result(1, reward))]
     ((episode,), _) = built([reset(0), *steps])

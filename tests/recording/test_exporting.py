@@ -53,7 +53,7 @@ def export(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
-def test_rewards_actions_and_states_are_curves(label, export):
+def test_export_plots_rewards_actions_and_observations(label, export):
     found, layout = export(packets(label))
 
     def values(name, key="value"):
@@ -75,7 +75,7 @@ def test_rewards_actions_and_states_are_curves(label, export):
     assert layout["layout"] == "Plot!1"
 
 
-def test_images_are_pictures(export):
+def test_export_writes_images_as_compressed_images(export):
     image = np.random.default_rng(1).integers(0, 256, (40, 30, 3), np.uint8)
     states = [{"camera": image, "speed": 1.5, "far": float("nan")}, image]
     connection = RecordedConnection(2, "rlx", "server", "")
@@ -95,20 +95,20 @@ def test_images_are_pictures(export):
     assert {layout["layout"][side] for side in ("first", "second")} == {*layout["configById"]}
 
 
-def test_one_connection_alone_is_exported(export):
+def test_export_selects_one_connection(export):
     both = [*packets("rlx"), *packets("dm-env-rpc")]
     numbers = {packet.connection.number for packet in both}
     found, _ = export(both, "--connection", str(max(numbers)))
     assert {topic.split("/")[1] for topic in found} == {str(max(numbers))}
 
 
-def test_a_connection_without_messages_is_an_error(export, tmp_path, capsys):
+def test_export_of_an_unknown_connection_is_an_error(export, tmp_path, capsys):
     export(packets("rlx"), "--connection", "7", status=1)
     assert "the last connection is 1" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
 
 
-def test_parts_of_a_dict_are_curves_with_quoted_names(export):
+def test_export_plots_each_dict_entry_under_a_quoted_name(export):
     state = {"joint.pos": np.array([np.nan, 2.0]), "in": {'a"b\\': 1.5, "x-y": 2.0, "text": "no"}}
     sent = encode({"command": "update", "reward": None, "state": state}, framed=True)
     connection = RecordedConnection(1, "rlx", "server", "")
@@ -124,7 +124,7 @@ def test_parts_of_a_dict_are_curves_with_quoted_names(export):
 
 
 @pytest.mark.parametrize("suffix", ["mcap", "json"])
-def test_existing_files_are_kept(suffix, export, tmp_path, capsys):
+def test_export_overwrites_no_existing_file(suffix, export, tmp_path, capsys):
     existing = tmp_path / f"run-foxglove.{suffix}"
     existing.write_bytes(b"mine")
     export(packets("rlx"), status=1)
@@ -134,7 +134,7 @@ def test_existing_files_are_kept(suffix, export, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("content", [None, b"no recording"])
-def test_a_wrong_file_leaves_no_other(content, tmp_path, capsys):
+def test_export_of_an_invalid_file_creates_none(content, tmp_path, capsys):
     wrong = tmp_path / "run.mcap"
     if content:
         wrong.write_bytes(content)

@@ -59,7 +59,7 @@ def test_truncated_file_is_read_up_to_the_cut(recorded, tmp_path, caplog):
     assert "cut" in caplog.text
 
 
-def test_a_foreign_file_is_refused_in_one_line(tmp_path):
+def test_foreign_file_is_rejected_with_a_one_line_error(tmp_path):
     for data in (b"", b"PK\3\4" + bytes(100), b"\x89MCAP1\r\n" + bytes(50), b"rlwire" * 40):
         caught = raised(DecodeError, listed, tmp_path, data)
         assert "file.mcap" in str(caught)
@@ -90,12 +90,12 @@ def written(path, topic, data, packed="lz4"):
         ("/1/events", b"[" * 100_000),
     ],
 )
-def test_another_programs_recording_is_refused(topic, data, tmp_path):
+def test_recording_of_another_program_is_rejected(topic, data, tmp_path):
     written(tmp_path / "run.mcap", topic, data)
     assert raised(DecodeError, list, packets(str(tmp_path / "run.mcap"))).offset is not None
 
 
-def test_mutated_files_raise_our_errors_alone(recorded, tmp_path):
+def test_mutated_files_raise_only_rlwire_errors(recorded, tmp_path):
     rng = random.Random(29)
     for _ in range(400):
         data = bytearray(recorded)
@@ -132,7 +132,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("ended", [True, False], ids=["with a summary", "killed"])
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_chunk_is_skipped_and_counted(kind, ended, recorded, tmp_path, caplog):
+def test_damaged_chunk_is_skipped_and_its_packets_counted(kind, ended, recorded, tmp_path, caplog):
     whole, places = listed(tmp_path, recorded), chunks(recorded)
     for number in range(1 if ended else 2, len(places) - 1):  # of a killed process, the channels
         data = bytearray(recorded)
@@ -154,7 +154,7 @@ def test_a_damaged_chunk_is_skipped_and_counted(kind, ended, recorded, tmp_path,
         assert (len(gaps), sum(gaps)) == (2 * (lost > 0), lost)
 
 
-def test_a_damaged_recording_is_shown_exported_and_replayed(recorded, tmp_path, capsys):
+def test_damaged_recording_can_be_inspected_and_replayed(recorded, tmp_path, capsys):
     path, data = tmp_path / "file.mcap", bytearray(recorded)
     at, size = chunks(recorded)[2]
     data[at + size // 2] ^= 1
@@ -171,7 +171,7 @@ def test_a_damaged_recording_is_shown_exported_and_replayed(recorded, tmp_path, 
 
 
 @pytest.mark.parametrize("packed", ["lz4", "zstd", ""])
-def test_other_compressions_and_bombs(packed, tmp_path):
+def test_reader_accepts_lz4_and_zstd_but_no_decompression_bomb(packed, tmp_path):
     data = bytearray(written(tmp_path / "run.mcap", "/1/client", bytes(10**6), packed))
     (found,) = listed(tmp_path, data)
     assert found[1] == bytes(10**6)
@@ -183,7 +183,7 @@ def test_other_compressions_and_bombs(packed, tmp_path):
         listed(tmp_path, data)
 
 
-def test_a_file_expands_within_one_budget(tmp_path):
+def test_chunks_of_a_file_share_one_decompression_budget(tmp_path):
     """Each chunk is small enough, all of them are not."""
     from mcap.writer import CompressionType, Writer
 

@@ -72,7 +72,7 @@ def loaded(text):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_line_is_a_message(label, inspect):
+def test_inspect_prints_one_line_per_message(label, inspect):
     found = list(messages(packets(label)))
     lines, objects = inspect("--all", of=packets(label)), inspect("--json", of=packets(label))
     for line, reported, message in zip(lines, objects, found, strict=True):
@@ -86,7 +86,7 @@ def test_a_line_is_a_message(label, inspect):
     assert [each["value"] for each in objects if each["kind"] == "closed"] == ["so it was"]
 
 
-def test_inspected_step_is_the_one_that_was_played(inspect):
+def test_inspect_finds_a_step_by_number_and_by_episode(inspect):
     episodes = captured("dm-env-rpc")[1]
     number = len(episodes[0]) + 1  # the second step of the second episode
     action, observation, reward, *_ = episodes[1][2]
@@ -109,7 +109,7 @@ def test_inspected_step_is_the_one_that_was_played(inspect):
         ("--where reward>=0.25", lambda x: (content(x).get("reward") or 0) >= 0.25),
     ],
 )
-def test_filters(words, keep, inspect):
+def test_filters_select_messages(words, keep, inspect):
     both = sorted([*packets("dm-env-rpc"), *packets("rlx", 2)], key=lambda each: each.monotonic)
     everything = inspect("--json", of=both)
     expected = [each for each in everything if keep(each)]
@@ -117,7 +117,7 @@ def test_filters(words, keep, inspect):
     assert _same(inspect("--json", *words.split(), of=both), expected)
 
 
-def test_frames_of_the_carrier_are_shown_on_request(inspect):
+def test_inspect_shows_transport_frames_on_request(inspect):
     carrier = {"preface", "SETTINGS", "WINDOW_UPDATE"}
 
     def kinds(*words):
@@ -145,7 +145,7 @@ def test_frames_of_the_carrier_are_shown_on_request(inspect):
         ("--where step.actions.action==1 --kind StepResponse", "try fewer conditions"),
     ],
 )
-def test_selection_of_nothing_is_an_error_with_the_nearest_name(words, hint, monkeypatch, capsys):
+def test_empty_selection_is_an_error_with_the_nearest_name(words, hint, monkeypatch, capsys):
     monkeypatch.setattr(files, "packets", lambda path: iter(packets("dm-env-rpc")))
     assert main(["inspect", "file", *words.split()]) == 1
     out, err = capsys.readouterr()
@@ -153,7 +153,7 @@ def test_selection_of_nothing_is_an_error_with_the_nearest_name(words, hint, mon
     assert hint in err
 
 
-def test_lines_begin_with_action_and_reward_and_arrays_show_both_ends():
+def test_brief_puts_action_and_reward_first_and_shortens_arrays():
     value = {"observation": np.arange(9.0), "reward": 2.0, "action": np.int64(1)}
     text = "action=1 reward=2 observation=float64[9] 0 1 2 ... 8"
     assert brief(value, 80) == text
@@ -175,17 +175,17 @@ FALSE += ["a.b[7]", "n[0] = ", "n[0] == =3"]  # an empty text, and one that begi
 
 
 @pytest.mark.parametrize("text", TRUE + FALSE)
-def test_conditions(text):
+def test_conditions_select_by_value(text):
     assert condition(text)(VALUE) is (text in TRUE)
 
 
 @pytest.mark.parametrize("text", ["", "= 3", "a b", "a ! 3"])
-def test_conditions_that_are_none(text, capsys):
+def test_invalid_condition_is_a_usage_error(text, capsys):
     assert raised(SystemExit, main, ["inspect", "file", "--where", text]).code == 2
     assert "--where" in capsys.readouterr().err
 
 
-def test_statistics(inspect):
+def test_statistics_count_messages_latencies_and_episodes(inspect):
     rows, found = inspect("--statistics", "--json"), list(messages(packets("dm-env-rpc")))
     kinds, ended = [x for x in rows if "kind" in x], [x for x in rows if "return" in x]
     assert sum(row["messages"] for row in kinds) == len(found)
@@ -207,7 +207,7 @@ def test_statistics(inspect):
     assert inspect("--statistics", "--json", of=some)[-1]["end"] == "unfinished"
 
 
-def test_damaged_message_is_a_line_with_its_offset(inspect):
+def test_inspect_prints_the_offset_of_a_damaged_message(inspect):
     some = packets("rlx")
     some[9] = replace(some[9], data=b"12a:")
     (line,) = [line for line in inspect(of=some) if " damaged " in line]
@@ -215,7 +215,7 @@ def test_damaged_message_is_a_line_with_its_offset(inspect):
     assert line.isprintable()
 
 
-def test_a_gap_ends_the_episode(inspect):
+def test_gap_ends_the_episode(inspect):
     some = packets("rlx")
     some[9].gap = 3
     assert any(line.split()[3:] == ["gap", "0", "3"] for line in inspect(of=some))
@@ -223,7 +223,7 @@ def test_a_gap_ends_the_episode(inspect):
     assert "unfinished" in [row.get("end") for row in rows]
 
 
-def test_a_protocol_without_a_dissector_is_bytes(inspect):
+def test_inspect_prints_bytes_of_an_unknown_protocol(inspect):
     connection = RecordedConnection(1, "morse", "client", "x")
     assert "bytes[3] 010203" in inspect(of=[Packet(connection, True, 1, 1, b"\1\2\3")])[0]
 
@@ -236,17 +236,17 @@ def test_a_protocol_without_a_dissector_is_bytes(inspect):
         {"x": [1, "a", None, True, {"y": np.array(["a", "b"])}], "1": 2**70},
     ],
 )
-def test_json_has_the_whole_value(value):
+def test_json_output_round_trips_values(value):
     assert _same(loaded(json.dumps(as_json(value), allow_nan=False)), value)
 
 
-def test_json_of_odd_values():
+def test_json_output_encodes_nonfinite_numbers_and_bytes():
     odd = {1: [math.inf, np.float32("nan")], "b": b"\0\1", "o": np.array([None, b"x"], object)}
     reported = json.loads(json.dumps(as_json(odd), allow_nan=False))
     assert (reported["1"], reported["b"]) == (["inf", "nan"], {"base64": "AAE="})
 
 
-def test_texts_of_a_peer_cannot_control_the_terminal():
+def test_brief_escapes_control_characters_of_a_peer():
     text = "\x1b]0;x\x07\r\n\u202e"
     value = {text: text, "a": np.array([text]), "l": [text], "k": {text: {text: text.encode()}}}
     for most in range(3, 200):
@@ -255,7 +255,7 @@ def test_texts_of_a_peer_cannot_control_the_terminal():
         assert len(line) <= most
 
 
-def test_images_are_files(tmp_path, inspect):
+def test_inspect_writes_images_to_files(tmp_path, inspect):
     noise = np.random.default_rng(5).integers(0, 256, (9, 8, 4), np.uint8)
     grey, colours = noise[..., 0], noise[..., :3]
     none = [noise[:7], noise[..., :2], noise.astype(np.float32), noise[0]]
@@ -270,7 +270,7 @@ def test_images_are_files(tmp_path, inspect):
     assert all(f"[{each.name}] " in line for each in files)
 
 
-def test_a_file_by_the_command(tmp_path, capsys):
+def test_inspect_command_prints_a_recorded_file(tmp_path, capsys):
     file = tmp_path / "run.mcap"
     with rlwire.serve(Walk(), "dm-env-rpc://127.0.0.1:0") as server:
         talk("dm-env-rpc", f"{server.url}?record={file}", Walk())
@@ -290,7 +290,7 @@ def test_a_file_by_the_command(tmp_path, capsys):
     assert process.returncode == 0
 
 
-def test_a_foreign_file_is_one_line(tmp_path, capsys):
+def test_inspect_reports_a_foreign_file_in_one_line(tmp_path, capsys):
     file = tmp_path / "foreign"
     file.write_bytes(b"\x89PNG and so on")
     assert main(["inspect", str(file)]) == 1
@@ -315,7 +315,7 @@ PIXELS = {
 
 
 @pytest.mark.parametrize("kind", PIXELS)
-def test_pixels_are_painted_within_one_budget(kind):
+def test_screens_are_decoded_within_one_pixel_budget(kind):
     budget = Budget(pixels=2**20)
     found = list(messages(rfb(*[PIXELS[kind]] * 16), budget=budget))
     shown = ["screen" in x.decoded.value for x in found if x.decoded.kind == "FramebufferUpdate"]

@@ -106,7 +106,7 @@ def hear(session, tap, pieces):
 
 @pytest.mark.parametrize("auth", [None, SECRET, "another-secret"])
 @pytest.mark.parametrize("port", [*PORTS, "rfb"])
-def test_no_secret_is_recorded_at_any_port(port, auth, tmp_path):
+def test_recorder_writes_no_secret_at_any_port(port, auth, tmp_path):
     options = {} if auth is None else {"auth": auth}
     hidden = [SECRET.encode(), BASIC.encode(), SECRET.encode()[:16]]
     for value in (f"Bearer {SECRET}", SECRET):

@@ -112,7 +112,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_ends_record_the_same(name, tmp_path):
+def test_client_and_server_record_the_same_bytes(name, tmp_path):
     thing, url, use = CASES[name]
     more = {"lockstep": True, "auth": None} if name == "universe" else {}
     paths = both(tmp_path, thing, url.format(tmp_path), use, **more)
@@ -129,7 +129,7 @@ def test_both_ends_record_the_same(name, tmp_path):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio", 2])
-def test_workers(workers, tmp_path):
+def test_server_records_with_any_kind_of_worker(workers, tmp_path):
     url, record = "rlx://127.0.0.1:0", tmp_path / "server.mcap"
     with rlwire.serve("tests.agents:Agent", url, workers=workers, record=record) as server:
         rlwire.play("gym:CartPole-v1", server.url, episodes=1, record=tmp_path / "client.mcap")
@@ -138,7 +138,7 @@ def test_workers(workers, tmp_path):
     assert read(ours)[0] == read(theirs)[0]
 
 
-def test_datagrams_without_the_cipher(tmp_path):
+def test_datagrams_are_recorded_decrypted(tmp_path):
     key = bytes(range(32))
     ours, theirs = tmp_path / "client.mcap", tmp_path / "server.mcap"
     url = "perlert://127.0.0.1:0/cart"
@@ -191,7 +191,7 @@ def shake_badly(url, auth, **_):
     ],
     ids=["dm-env-rpc", "grpcio", "universe", "rfb", "openpi", "handshake", "rllink"],
 )
-def test_secrets_are_blanked(thing, url, use, stars, tmp_path):
+def test_recorder_replaces_secrets_with_stars(thing, url, use, stars, tmp_path):
     import hpack
 
     more = {"lockstep": True} if url == CASES["universe"][1] else {}
@@ -206,7 +206,7 @@ def test_secrets_are_blanked(thing, url, use, stars, tmp_path):
         assert stars * len(SECRET) in sent
 
 
-def test_folder_is_no_recording(tmp_path):
+def test_recorder_rejects_a_folder_as_its_file(tmp_path):
     caught = raised(IsADirectoryError, rlwire.serve, Agent, "rlx://127.0.0.1:0", record=tmp_path)
     assert "record=" in str(caught)
     assert not list(tmp_path.parent.glob(f"{tmp_path.name}-*"))
@@ -254,7 +254,7 @@ def test_slow_disk_does_not_delay_the_connection(disk, tmp_path, monkeypatch, ca
     assert str(one.dropped) in caplog.text
 
 
-def test_packets_after_a_gap(tmp_path, monkeypatch):
+def test_recorder_counts_the_packets_that_it_drops(tmp_path, monkeypatch):
     tap = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1").tap("client", "peer")
     monkeypatch.setattr(recorder, "QUEUED", 200)
     for _ in range(3):  # no event of 16 bytes for each
@@ -286,7 +286,7 @@ def test_busy_connection_does_not_starve_a_quiet_one(disk, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("full", ["FILE", "CHANNELS"])
-def test_a_full_file_is_followed_by_the_next_and_the_newest_are_kept(full, tmp_path, monkeypatch):
+def test_recorder_rotates_full_files_and_removes_the_oldest(full, tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, full, {"FILE": 3000, "CHANNELS": 6}[full])
     monkeypatch.setattr(recorder, "CHUNK", 500)
     monkeypatch.setattr(recorder, "TOTAL", recorder.FILE + 12_000)
@@ -314,7 +314,7 @@ def test_a_full_file_is_followed_by_the_next_and_the_newest_are_kept(full, tmp_p
     assert found[-1].data.endswith(b"59")
 
 
-def test_a_disk_that_fails_ends_the_recording_alone(tmp_path, monkeypatch, caplog):
+def test_disk_error_ends_the_recording_but_not_the_connection(tmp_path, monkeypatch, caplog):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
@@ -328,7 +328,7 @@ def test_a_disk_that_fails_ends_the_recording_alone(tmp_path, monkeypatch, caplo
     assert os.listdir(tmp_path) == ["client.mcap"]
 
 
-def test_connection_opened_while_a_file_is_finished_is_recorded_whole(tmp_path, monkeypatch):
+def test_connection_opened_during_file_close_is_recorded_in_one_file(tmp_path, monkeypatch):
     """Each connection is in one file, whole."""
     monkeypatch.setattr(recorder, "_LINGER", 0.0)
     what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
@@ -351,7 +351,7 @@ def test_connection_opened_while_a_file_is_finished_is_recorded_whole(tmp_path, 
     assert sum(len(ended) for _, ended in found) == 120
 
 
-def test_a_peer_of_two_ports_is_one_connection_until_both_are_closed(tmp_path):
+def test_datagrams_of_two_ports_are_one_recorded_connection(tmp_path):
     what, peer = FileRecording(str(tmp_path / "run.mcap"), "perlert", "1"), ("127.0.0.1", 9)
     for _ in range(2):  # a server that is started again
         lobby, rollout = what.of_datagrams(None), what.of_datagrams(None)
@@ -366,7 +366,7 @@ def test_a_peer_of_two_ports_is_one_connection_until_both_are_closed(tmp_path):
     assert set(ended) == {1, 2}
 
 
-def test_an_existing_file_is_kept(tmp_path, caplog):
+def test_recorder_overwrites_no_existing_file(tmp_path, caplog):
     path = tmp_path / "run.mcap"
     path.write_bytes(b"precious")
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
@@ -376,20 +376,20 @@ def test_an_existing_file_is_kept(tmp_path, caplog):
     assert read(tmp_path / "run-2.mcap")[0]
 
 
-def test_a_file_that_cannot_be_made_is_refused_first(tmp_path):
+def test_unwritable_file_is_an_error_before_connecting(tmp_path):
     caught = raised(
         OSError, rlwire.connect, "rlx://127.0.0.1:9", record=tmp_path / "missing" / "run.mcap"
     )
     assert "missing" in str(caught)
 
 
-def test_the_extra_is_named(monkeypatch):
+def test_missing_mcap_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcap", None)
     caught = raised(MissingExtra, rlwire.connect, "rlx://127.0.0.1:9", record="run.mcap")
     assert "record" in str(caught)
 
 
-def test_connections_share_a_file_and_it_is_finished_after_the_last(tmp_path):
+def test_connections_share_a_file_that_the_last_one_finishes(tmp_path):
     path = tmp_path / "run.mcap"
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
         envs = rlwire.make_vec([f"{server.url}?record={path}"] * 3)
@@ -407,7 +407,7 @@ def test_connections_share_a_file_and_it_is_finished_after_the_last(tmp_path):
     assert summary.chunk_indexes
 
 
-def test_a_connection_that_fails_has_an_end(tmp_path):
+def test_failed_connection_is_recorded_with_its_end(tmp_path):
     async def connect(url):
         async with rlwire.aio.connect(url, record=tmp_path / "run.mcap"):
             pass
@@ -450,7 +450,7 @@ child.join()
 
 
 @pytest.mark.parametrize("program", [PLAY, PLAY + KILL, FORK], ids=["exit", "kill", "fork"])
-def test_the_end_of_a_process(program, tmp_path, caplog):
+def test_recording_survives_exit_kill_and_fork(program, tmp_path, caplog):
     path, killed = tmp_path / "run.mcap", program.endswith(KILL)
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", infos=False) as server:
         command = [sys.executable, "-c", program, server.url, path, "100000" if killed else "1"]

@@ -111,7 +111,7 @@ def recorded(folder, scheme, use=None, **options):
 
 
 @pytest.mark.parametrize("scheme", CASES)
-def test_an_equal_server(tmp_path, scheme):
+def test_replay_to_an_equal_server_finds_no_difference(tmp_path, scheme):
     secret = {} if scheme == "rlx" else {"auth": "a-secret-of-a-test"}
     path = recorded(tmp_path, scheme, **secret)
     with rlwire.serve(CASES[scheme][0], f"{scheme}://127.0.0.1:0", **secret) as server:
@@ -121,7 +121,7 @@ def test_an_equal_server(tmp_path, scheme):
 
 
 @pytest.mark.parametrize("scheme", CASES)
-def test_an_equal_client(tmp_path, scheme):
+def test_replay_to_an_equal_client_finds_no_difference(tmp_path, scheme):
     path = recorded(tmp_path, scheme)
     url = f"{scheme}+unix://{tmp_path}/socket"
     options = {"backoff": Backoff(attempts=100, first=0.05, longest=0.2)}
@@ -139,7 +139,7 @@ def test_an_equal_client(tmp_path, scheme):
         ("dm-env-rpc", Failing, r"message 8 .*StepResult.*no more steps"),
     ],
 )
-def test_the_first_difference(tmp_path, scheme, thing, difference):
+def test_replay_raises_at_the_first_difference(tmp_path, scheme, thing, difference):
     path = recorded(tmp_path, scheme)
     with rlwire.serve(thing, f"{scheme}://127.0.0.1:0") as server:
         with pytest.raises(AssertionError, match=difference) as caught:
@@ -149,7 +149,7 @@ def test_the_first_difference(tmp_path, scheme, thing, difference):
             assert replay(path, server.url, ignore=["response.data[2]"]) == 7
 
 
-def test_differences_that_are_allowed(tmp_path, capsys):
+def test_replay_allows_tolerated_and_ignored_differences(tmp_path, capsys):
     path = recorded(tmp_path, "dm-env-rpc")
     with rlwire.serve(Richer, "dm-env-rpc://127.0.0.1:0") as server:
         assert replay(path, server.url, tolerance=0.1) == 14
@@ -161,7 +161,7 @@ def test_differences_that_are_allowed(tmp_path, capsys):
         assert main([*command[:-1], "2", "--tolerance", "0.1"]) == 0
 
 
-def test_the_names_of_worlds_are_those_of_the_live_server(tmp_path):
+def test_replay_uses_the_world_names_of_the_live_server(tmp_path):
     def use(url, **options):
         with rlwire.connect(url, **options) as client, rlwire.connect(url, **options) as other:
             world = client.create_world()
@@ -175,7 +175,7 @@ def test_the_names_of_worlds_are_those_of_the_live_server(tmp_path):
         assert replay(path, server.url) == 5
 
 
-def test_the_recorded_speed(tmp_path):
+def test_replay_keeps_the_recorded_speed(tmp_path):
     def use(url, **options):
         with rlwire.connect(url, **options) as agent:
             agent.init()
@@ -191,7 +191,7 @@ def test_the_recorded_speed(tmp_path):
 
 
 @pytest.mark.parametrize("silent", [True, False])
-def test_a_peer_that_does_not_reply(tmp_path, silent):
+def test_replay_times_out_on_a_silent_peer(tmp_path, silent):
     path = recorded(tmp_path, "rlx")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"rlx://127.0.0.1:{listener.getsockname()[1]}"
@@ -202,7 +202,7 @@ def test_a_peer_that_does_not_reply(tmp_path, silent):
         replay(path, f"rlx+unix://{tmp_path}/socket", side="server", timeout=0.1)
 
 
-def test_files_and_protocols_that_cannot_be_replayed(tmp_path):
+def test_replay_rejects_unsupported_protocols_and_foreign_files(tmp_path):
     path = recorded(tmp_path, "rlx")
     assert "rlx" in str(raised(RemoteProtocolError, replay, path, "openpi://127.0.0.1:1"))
     assert "universe" in str(raised(ValueError, replay, path, "universe://127.0.0.1:+1"))

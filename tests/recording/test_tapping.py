@@ -37,7 +37,7 @@ def tapped(*arguments):
 
 
 @pytest.mark.parametrize("label", ["dm-env-rpc", "dm-env-rpc+unix", "universe"])
-def test_tap_shows_traffic_and_changes_nothing(label, tmp_path):
+def test_tap_prints_messages_and_forwards_them_unchanged(label, tmp_path):
     scheme, unix = label.partition("+unix")[:2]
     walks = Walk(), Walk()
     plus = ":+" if scheme == "universe" else ":"
@@ -57,7 +57,7 @@ def test_tap_shows_traffic_and_changes_nothing(label, tmp_path):
     assert not (tmp_path / "tap").exists()
 
 
-def test_statistics_come_when_a_signal_ends_it():
+def test_tap_prints_statistics_when_interrupted():
     anywhere = "dm-env-rpc://localhost:0"
     with (
         rlwire.serve(Walk(), anywhere) as server,
@@ -67,7 +67,7 @@ def test_statistics_come_when_a_signal_ends_it():
     assert sum(line.endswith(("terminated", "truncated")) for line in lines) == 4
 
 
-def test_a_server_that_is_not_there():
+def test_tap_closes_the_client_of_an_unreachable_server():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         to = f"127.0.0.1:{closed.getsockname()[1]}"
     with tapped("rlx://127.0.0.1:0", f"rlx://{to}") as (where, lines):
@@ -79,7 +79,7 @@ def test_a_server_that_is_not_there():
     assert to in line
 
 
-def test_slow_inspection_does_not_delay_the_connection(monkeypatch):
+def test_slow_inspection_does_not_delay_the_tapped_connection(monkeypatch):
     monkeypatch.setattr(tapping, "_QUEUED", 2)
     carrier, (client, ours) = tapping._Carrier(), socket.socketpair()
     connection = tapping.RecordedConnection(1, "rlx", "server", "")
@@ -100,7 +100,7 @@ def test_slow_inspection_does_not_delay_the_connection(monkeypatch):
     assert facts == [(b"more", 18, ""), (b"last", 0, ""), (b"", 1, "closed")]
 
 
-def test_a_tap_has_a_bound_of_connections(monkeypatch):
+def test_tap_closes_connections_over_its_limit(monkeypatch):
     monkeypatch.setattr(tapping, "_CONNECTIONS", 2)
     carrier = tapping._Carrier()
     with (

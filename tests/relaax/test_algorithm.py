@@ -24,7 +24,7 @@ def make(folder, **files):
     return folder
 
 
-def test_a_folder_as_the_original_has_them(tmp_path):
+def test_algorithm_is_loaded_from_a_relaax_folder(tmp_path):
     folder = make(
         tmp_path / "my-algorithm",
         agent="from . import model\nclass Agent(model.Base): pass",
@@ -43,7 +43,7 @@ def test_a_folder_as_the_original_has_them(tmp_path):
     assert (named.name, pickle.loads(pickle.dumps(named)).name) == ("mine", "mine")
 
 
-def test_a_package_with_both_in_itself(tmp_path, monkeypatch):
+def test_algorithm_is_loaded_from_a_package(tmp_path, monkeypatch):
     make(tmp_path / "pack", __init__="Agent = ParameterServer = int")
     make(tmp_path / "pack" / "deep", __init__="class Agent: pass", parameter_server="")
     monkeypatch.syspath_prepend(tmp_path)
@@ -67,7 +67,7 @@ def test_missing_algorithm_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_agents_that_learn_together(tmp_path, workers):
+def test_agents_share_a_parameter_server_and_its_checkpoint(tmp_path, workers):
     (tmp_path / "app.yaml").write_text("learning:\n  scale: 10\n")
     for begins in (0.0, 2.0):
         with rlwire.serve(
@@ -90,7 +90,7 @@ def test_agents_that_learn_together(tmp_path, workers):
         assert steps(tmp_path / "checkpoints")[0] == begins + 2
 
 
-def test_checkpoints_of_another_algorithm(tmp_path):
+def test_checkpoints_of_another_algorithm_are_rejected(tmp_path):
     folder = tmp_path / "checkpoints"
     Checkpoints(folder).save(1, {}, algorithm="other", version=1)
     with pytest.raises(Exception, match="of algorithm other, version 1, not summing") as e:

@@ -53,14 +53,14 @@ def test_checkpoint_is_due_by_steps_or_seconds(tmp_path, monkeypatch):
     assert not any(map(Checkpoints(tmp_path).due, range(0, 1000, 100)))
 
 
-def test_another_algorithm_or_version(tmp_path):
+def test_checkpoint_of_another_algorithm_or_version_is_rejected(tmp_path):
     Checkpoints(tmp_path).save(1, {}, algorithm="pg", version=1)
     for algorithm, version in (("dqn", 1), ("pg", 2)):
         with pytest.raises(CheckpointMismatch, match=r"of algorithm pg, version 1, not "):
             Checkpoints(tmp_path).restore(algorithm, version)
 
 
-def test_one_that_is_cut_off_is_passed_over_at_every_length(tmp_path, caplog):
+def test_truncated_checkpoint_is_skipped_at_every_length(tmp_path, caplog):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"a": 1}, algorithm="pg")
     last = tmp_path / checkpoints.save(2, {"a": np.ones(3)}, algorithm="pg")
@@ -99,26 +99,26 @@ HEAD = {"algorithm": "pg", "version": 1, "step": 2, "state": {}}
     ],
     ids=lambda data: str(data[:99]),
 )
-def test_damaged_files_are_passed_over(tmp_path, data):
+def test_damaged_checkpoint_is_skipped(tmp_path, data):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"a": 1}, algorithm="pg")
     (tmp_path / "checkpoint-000000000002.msgpack").write_bytes(data)
     assert Checkpoints(tmp_path).restore("pg") == (1, {"a": 1})
 
 
-def test_checkpoints_all_damaged_are_an_error(tmp_path):
+def test_restore_fails_when_every_checkpoint_is_damaged(tmp_path):
     name = Checkpoints(tmp_path).save(1, {}, algorithm="pg")
     (tmp_path / name).write_bytes(b"")
     assert "1" in str(raised(CheckpointDamaged, Checkpoints(tmp_path).restore, "pg"))
 
 
-def test_state_that_cannot_be_saved_leaves_no_file(tmp_path):
+def test_unencodable_state_leaves_no_file(tmp_path):
     caught = raised(EncodeError, Checkpoints(tmp_path).save, 1, {"a": [object()]}, algorithm="pg")
     assert "object" in str(caught)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_full_disk_leaves_the_older_ones(tmp_path, monkeypatch):
+def test_full_disk_leaves_older_checkpoints(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {}, algorithm="pg")
 
@@ -144,7 +144,7 @@ while True:
 """
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_one(tmp_path):
+def test_killed_writer_leaves_a_complete_checkpoint(tmp_path):
     """What the writer has said that it saved is there, or something later."""
     chance = random.Random(18)
     output = 0
@@ -172,7 +172,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_one(tmp_path):
 
 
 @pytest.mark.training
-def test_tensors(tmp_path):
+def test_tensors_and_optimizer_state_are_restored(tmp_path):
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     optimizer = torch.optim.Adam(model.parameters())

@@ -23,7 +23,7 @@ from tests.relaax.kept import steps
 from tests.relaax.summing import Model
 
 
-def test_a_session_of_one_model():
+def test_session_restores_the_state_of_one_model():
     session = Session(Model())
     assert session.op_add([1.0, 0.0], scale=2.0) == 1
     other = Session(Model())
@@ -31,7 +31,7 @@ def test_a_session_of_one_model():
     assert other.model.total.tolist() == [2.0, 0.0]
 
 
-def test_a_session_of_several_models():
+def test_session_restores_the_state_of_several_models():
     def make():
         return Session(policy=Model(), critics={"first": Model(), "second": Model()})
 
@@ -44,7 +44,7 @@ def test_a_session_of_several_models():
     raised(KeyError, other.load_state_dict, {"policy": state["policy"]})
 
 
-def test_only_ops_can_be_called_from_elsewhere():
+def test_session_exposes_only_ops_to_remote_callers():
     session = Session(policy=Model())
     assert op(session, ["policy", "op_n_step"])() == 0
     session.policy.inner = None
@@ -65,7 +65,7 @@ def test_only_ops_can_be_called_from_elsewhere():
         assert str(caught.value).isprintable()
 
 
-def test_plain_parameter_server_is_served_as_it_is():
+def test_parameter_server_saves_state_and_reports_metrics():
     recorder = Recorder()
     server, other = (summing.ParameterServer(Options(), recorder) for _ in range(2))
     server.session.op_add(2.0)
@@ -76,7 +76,7 @@ def test_plain_parameter_server_is_served_as_it_is():
     assert other.session.model.total == 2.0
 
 
-def test_a_parameter_server_without_a_session():
+def test_parameter_server_without_a_session_is_rejected():
     raised(NotImplementedError, ParameterServer, Options(), Recorder())
 
     class Forgets(ParameterServer):
@@ -116,7 +116,7 @@ def handle():
     handle.close()
 
 
-def test_ops_are_called(handle):
+def test_handle_calls_ops_with_their_arguments(handle):
     assert handle.session.policy.op_add([1.0, 1.0], scale=0.5) == 1
     total, count = handle.session.policy.op_get()
     assert (total.tolist(), count) == ([0.5, 0.5], 1)
@@ -128,7 +128,7 @@ def test_ops_are_called(handle):
     assert (kinds, named) == ({"a": [1, None, b"x"]}, {"x": 2.5})
 
 
-def test_errors_of_ops(handle):
+def test_handle_raises_the_errors_of_ops(handle):
     error = raised(ParameterServerError, handle.session.policy.op_raise, "no")
     assert "session.policy.op_raise: ValueError: no" in str(error)
     assert isinstance(error.__cause__, ValueError)
@@ -139,7 +139,7 @@ def test_errors_of_ops(handle):
     assert isinstance(error.__cause__, TypeError)
 
 
-def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):
+def test_ops_of_concurrent_threads_run_one_at_a_time(handle):
     def add():
         for _ in range(20):
             handle.session.policy.op_add(np.ones(3))

@@ -43,7 +43,7 @@ def algorithm(cluster):
     return load_algorithm(summing.__file__)
 
 
-def test_parameter_server_in_ray_works_as_locally(algorithm, tmp_path):
+def test_parameter_server_in_ray_runs_ops_and_restarts(algorithm, tmp_path):
     metrics = Written(tmp_path / "metrics")
     checkpoints = Checkpoints(tmp_path / "kept", every_steps=2)
     handle = open_parameter_server(algorithm, home="ray", checkpoints=checkpoints, metrics=metrics)
@@ -98,7 +98,7 @@ if __name__ == "__main__":
 """
 
 
-def test_agents_of_several_programs_share_one_world(algorithm, cluster, tmp_path):
+def test_agents_of_several_processes_share_a_ray_parameter_server(algorithm, cluster, tmp_path):
     """One program makes it; worker processes and another program on the cluster find it."""
     server = AlgorithmServer(algorithm, "localhost:0", parameter_server="ray:shared", workers=1)
     with server:

@@ -97,7 +97,7 @@ def test_ppo_trains_and_resumes_from_its_checkpoint(tmp_path, caplog):
     assert "died" not in caplog.text  # the runners, which were ended
 
 
-def test_clients_go_on_when_a_runner_is_killed():
+def test_clients_reconnect_when_a_runner_is_killed():
     with socket.create_server(("127.0.0.1", 0)) as listener:  # where the new one listens, too
         port = listener.getsockname()[1]
     server = RLlibServer(
@@ -129,7 +129,7 @@ LONG = ("IMPALA", "APPO")  # several processes of their own; test_calling.py has
     "algorithm",
     [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SMALL],
 )
-def test_algorithms(algorithm):
+def test_server_samples_with_each_algorithm(algorithm):
     environment = "Pendulum-v1" if algorithm == "SAC" else "CartPole-v1"
     several = 1 if algorithm in LONG else 0
     server = RLlibServer(
@@ -157,7 +157,7 @@ def test_invalid_algorithms_and_options_are_rejected(name, options, error, why):
         rlwire.serve(f"rllib:{name}", "rlx://localhost:0", **options)
 
 
-def test_own_config_is_used():
+def test_server_uses_a_custom_config_class():
     config = algorithm_config("ray.rllib.algorithms.ppo:PPOConfig")
     assert type(config) is PPOConfig
     server = RLlibServer(

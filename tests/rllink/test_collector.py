@@ -24,7 +24,7 @@ def play(collector, lengths):
     return batches
 
 
-def test_batches_have_exactly_so_many_steps():
+def test_collector_splits_episodes_into_batches_of_exact_size():
     batches = play(EpisodeCollector(10), [4, 13, 7, 6])
     assert [[len(piece) for piece in batch] for batch in batches] == [[4, 6], [7, 3], [4, 6]]
     assert [[piece.done for piece in batch] for batch in batches] == [
@@ -43,7 +43,7 @@ def test_batches_have_exactly_so_many_steps():
             assert piece.observations.dtype == np.float32
 
 
-def test_a_reset_truncates():
+def test_reset_truncates_the_unfinished_episode():
     collector = EpisodeCollector(10)
     collector.reset(np.zeros(2))
     collector.step(0, np.ones(2), 1.0, False)
@@ -53,7 +53,7 @@ def test_a_reset_truncates():
     assert not collector.needs_reset
 
 
-def test_dicts_and_tuples():
+def test_collector_stacks_dicts_and_tuples():
     collector = EpisodeCollector(2)
     place = {"a": np.zeros(3), "b": (1.0, np.int64(2))}
     collector.reset(place)
@@ -73,7 +73,7 @@ def test_dicts_and_tuples():
     ],
     ids=str,
 )  # fmt: skip
-def test_steps_that_do_not_fit(step):
+def test_collector_rejects_steps_of_another_structure(step):
     collector = EpisodeCollector(10)
     collector.reset(np.zeros(2))
     fits = {
@@ -86,7 +86,7 @@ def test_steps_that_do_not_fit(step):
     assert len(collector) == 1
 
 
-def test_steps_out_of_turn():
+def test_collector_rejects_steps_before_reset_and_past_the_batch():
     with pytest.raises(ValueError, match=r"steps.*1.*0"):
         EpisodeCollector(0)
     collector = EpisodeCollector(1)

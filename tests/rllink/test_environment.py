@@ -56,7 +56,7 @@ class Learner:
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_play_without_a_policy(form):
+def test_play_without_a_policy_samples_actions_from_the_model(form):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("gymnasium")
     learner = Learner()
@@ -69,7 +69,7 @@ def test_play_without_a_policy(form):
     assert set(actions) == {0, 1}
 
 
-def test_actions_are_drawn_by_the_model_s_logits():
+def test_onnx_policy_samples_actions_from_the_logits():
     pytest.importorskip("onnxruntime")
     policy, chances = OnnxPolicy(seed=0), np.array([0.2, 0.5, 0.3])
     weights = SetState(1, None, linear(np.log(chances)[None].astype(np.float32)))
@@ -83,7 +83,7 @@ def test_actions_are_drawn_by_the_model_s_logits():
     assert "policy=" in str(raised(RemoteProtocolError, policy, [1.0], SetState(2, {"w": 0})))
 
 
-def test_the_error_without_onnxruntime_names_the_extra(monkeypatch):
+def test_missing_onnxruntime_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     caught = raised(MissingExtra, rlwire.play, "gym:CartPole-v1", "rllink://127.0.0.1:1")
     assert "onnx" in str(caught)

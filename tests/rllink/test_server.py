@@ -101,7 +101,7 @@ def test_client_and_server_exchange_config_weights_and_episodes(server):
         assert [done[name] for name in names] == [1, 1, 0, 2, 8]
 
 
-async def test_asyncio(server):
+async def test_async_client_sends_episodes_and_receives_weights(server):
     async with AsyncClient(str(server.address)) as client:
         assert (await client.get_config()).env_steps_per_sample == 10
         sending = asyncio.create_task(client.send([episode()]))
@@ -110,7 +110,7 @@ async def test_asyncio(server):
         assert (await sending).weights_seq_no == 9
 
 
-def test_new_weights_answer_only_sampled_episodes(server):
+def test_only_sampled_episodes_are_answered_with_new_weights(server):
     with Apart(server) as client:
         answer = client.do("send", [episode()])
         eventually(lambda: server.statistics()["queued"])
@@ -121,7 +121,7 @@ def test_new_weights_answer_only_sampled_episodes(server):
         assert answer.result(30).weights_seq_no == 3
 
 
-def test_sampled_client_goes_on_with_the_same_weights_while_the_trainer_needs_more(server):
+def test_sampled_client_gets_the_same_weights_if_more_steps_are_needed(server):
     with Apart(server) as client, ThreadPoolExecutor(1) as pool:
         answer = client.do("send", [episode(3)])
         assert lengths(server.sample(30)) == [3]
@@ -131,7 +131,7 @@ def test_sampled_client_goes_on_with_the_same_weights_while_the_trainer_needs_mo
         assert lengths(more.result(30)) == [4]
 
 
-def test_wrong_count_of_steps_is_an_error_with_numbers(server):
+def test_wrong_step_count_is_an_error_reply_with_both_counts(server):
     with client_of(server) as client:
         client._connection.send(Episodes([episode(3)], 128))
         with pytest.raises(PeerError, match=r"128.*3 steps"):
@@ -141,7 +141,7 @@ def test_wrong_count_of_steps_is_an_error_with_numbers(server):
         assert client.get_state().weights_seq_no == 2
 
 
-def test_weights_that_chose_the_actions_reach_the_trainer(server):
+def test_sampled_episodes_carry_their_weights_seq_no(server):
     with client_of(server) as client:
         client.send([episode(3)], wait=False)
         client.get_state()
@@ -153,7 +153,7 @@ def test_weights_that_chose_the_actions_reach_the_trainer(server):
 
 
 @pytest.mark.parametrize("on_policy", [True, False])
-def test_episodes_of_older_weights_are_left_out_on_policy(on_policy):
+def test_on_policy_server_discards_stale_episodes(on_policy):
     with (
         Server("127.0.0.1:0", config=SetConfig(10, on_policy)) as server,
         Apart(server) as queued,
@@ -176,7 +176,7 @@ def test_episodes_of_older_weights_are_left_out_on_policy(on_policy):
         assert (done["stale"], done["queued"]) == (7 if on_policy else 0, 0)
 
 
-def test_both_flags_of_an_end_are_carried_between_our_ends(server):
+def test_terminated_and_truncated_are_both_sent_in_msgpack(server):
     both = episode(2)
     both.terminated = both.truncated = True
     for form in ("msgpack", "json"):
@@ -220,7 +220,7 @@ def document_server():
         yield f"rllink://127.0.0.1:{listener.getsockname()[1]}", batches
 
 
-def test_play_works_with_a_server_of_the_document_s_messages(document_server):
+def test_play_sends_documented_messages_to_a_documented_server(document_server):
     pytest.importorskip("gymnasium")
     url, batches = document_server
     used = []
@@ -238,7 +238,7 @@ def test_play_works_with_a_server_of_the_document_s_messages(document_server):
     assert used[:11] == [1] * 10 + [2]
 
 
-def test_play_sends_batches_of_exactly_so_many_steps():
+def test_play_sends_batches_of_the_configured_size():
     pytest.importorskip("gymnasium")
     learner, used = Counting(), []
 
@@ -260,7 +260,7 @@ def test_play_sends_batches_of_exactly_so_many_steps():
     assert all(piece.outputs["action_logp"].shape == (len(piece),) for piece in pieces)
 
 
-def test_play_without_new_weights_to_wait_for():
+def test_off_policy_play_updates_its_weights_with_each_batch():
     pytest.importorskip("gymnasium")
     used = []
     with Server("127.0.0.1:0", config=SetConfig(5, False)) as server:
@@ -275,7 +275,7 @@ def test_play_without_new_weights_to_wait_for():
     assert used[:10] == [1] * 5 + [6] * 5  # those that there were when a batch was sent
 
 
-def test_play_finds_a_trainer_that_was_started_again():
+def test_play_reconnects_to_a_restarted_trainer():
     pytest.importorskip("gymnasium")
     first, second = Counting(), Counting()
     server = rlwire.serve(first, URL, steps=8)
@@ -303,7 +303,7 @@ def test_play_finds_a_trainer_that_was_started_again():
     assert all(sum(lengths(batch)) == 8 for batch in second.batches[:-1])
 
 
-def test_learner_learns_from_each_step_once_and_in_one_thread_at_a_time():
+def test_learner_gets_each_step_once_in_one_thread_at_a_time():
     class Slow(Counting):
         at_work = threading.Lock()
 
@@ -347,7 +347,7 @@ def test_failed_learner_stops_its_server_with_an_error(error, caplog):
     assert "no gradient" in caplog.text
 
 
-def test_tokens_over_sockets(caplog):
+def test_server_rejects_a_missing_or_invalid_token(caplog):
     with Server("127.0.0.1:0", auth="secret") as server:
         server.set_state(SetState(1, WEIGHTS))
         with client_of(server, auth="secret") as client:
@@ -377,7 +377,7 @@ def mismatched():
         ),
     ],
 )
-def test_one_bad_client_disturbs_no_other(server, garbage, words, caplog):
+def test_invalid_client_does_not_disturb_others(server, garbage, words, caplog):
     with (
         client_of(server) as good,
         socket.create_connection((server.address.host, server.address.port)) as bad,
@@ -396,7 +396,7 @@ def test_one_bad_client_disturbs_no_other(server, garbage, words, caplog):
         assert lengths(server.sample(30)) == [3]
 
 
-def test_waiting_client_may_disconnect(server):
+def test_server_keeps_the_episodes_of_a_disconnected_client(server):
     with client_of(server) as client:
         with socket.create_connection((server.address.host, server.address.port)) as bad:
             bad.sendall(Codec().encode(Ping()))
@@ -410,7 +410,7 @@ def test_waiting_client_may_disconnect(server):
         assert client.get_state().weights_seq_no == 2
 
 
-def test_stop_ends_waiting_clients():
+def test_stop_disconnects_waiting_clients():
     with (
         Server("127.0.0.1:0", backlog=1) as server,
         Apart(server) as waiting,
@@ -426,7 +426,7 @@ def test_stop_ends_waiting_clients():
         assert time.monotonic() - begun < 20
 
 
-def test_a_backlog_holds_clients_back():
+def test_full_backlog_delays_replies_until_sampling():
     with Server("127.0.0.1:0", backlog=10) as server, Apart(server) as client:
         server.set_state(SetState(1, WEIGHTS))
         client.do("send", [episode(11)], wait=False)
@@ -437,7 +437,7 @@ def test_a_backlog_holds_clients_back():
         assert asking.result(30).weights_seq_no == 1
 
 
-def test_older_weights_are_not_used(server):
+def test_client_rejects_older_weights(server):
     with client_of(server) as client:
         server.set_state(SetState(5, WEIGHTS))
         held = client.get_state()

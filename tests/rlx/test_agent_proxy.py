@@ -39,7 +39,7 @@ def messages_of(server):
     return [rlx.decode(frame, framed=True) for frame in server.frames]
 
 
-def test_a_conversation(server):
+def test_agent_proxy_returns_the_reply_to_each_command(server):
     with AgentProxy(f"127.0.0.1:{server.address.port}") as agent:
         assert agent.init() == "ready"
         assert agent.update() == [1, None, None, False]
@@ -75,7 +75,7 @@ class TestErrors:
         assert isinstance(caught.value, RlwireError)
         return caught.value
 
-    def test_no_connection(self):
+    def test_unconnected_proxy_names_the_address_in_its_errors(self):
         agent = AgentProxy("localhost:7001")
         for call in (agent.init, agent.update, agent.reset):
             text = str(raised(AgentProxyException, call))
@@ -92,7 +92,7 @@ class TestErrors:
         assert isinstance(caught.value.__cause__, OSError)
         assert 0.05 < time.monotonic() - begun < 10
 
-    def test_an_error_reply(self):
+    def test_proxy_raises_an_error_reply_and_stays_connected(self):
         refusal = {"response": "error", "message": "can't update state"}
         with (
             ScriptedServer(READY, refusal, {"response": "action", "data": 2}) as script,
@@ -103,14 +103,14 @@ class TestErrors:
             assert str(error.__cause__) == "can't update state"
             assert agent.update() == 2
 
-    def test_a_value_that_cannot_be_sent(self, server):
+    def test_proxy_stays_connected_after_an_encode_error(self, server):
         with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
             agent.init()
             self.expect(agent, EncodeError, "state", state=[object()])
             self.expect(agent, LimitExceeded, "message=2000", state=np.zeros(1000))
             assert agent.update(state=[1])[2] == [1]
 
-    def test_an_image(self, server):
+    def test_proxy_sends_an_image_as_a_scaled_array(self, server):
         pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
         image = RLXMessageImage(Image.fromarray(pixels))
         with AgentProxy(server.address, images="array") as agent:
@@ -133,7 +133,7 @@ class TestErrors:
             self.expect(agent, cause, text)
             raised(AgentProxyException, agent.update)
 
-    def test_an_answer_that_cannot_be_read(self):
+    def test_proxy_stays_connected_after_an_undecodable_reply(self):
         action = {"response": "action", "data": 2}
         wrong = b"20:\1\0\0\0\1\0\0\0k\7\6\0\0\0object,"
         with ScriptedServer(READY, wrong, action) as script, AgentProxy(script.address) as agent:
@@ -142,7 +142,7 @@ class TestErrors:
             assert isinstance(error.__cause__.__cause__, DecodeError)
             assert agent.update() == 2
 
-    def test_a_server_that_is_silent(self):
+    def test_proxy_disconnects_when_a_reply_misses_its_deadline(self):
         with (
             ScriptedServer(READY, None) as script,
             AgentProxy(script.address, timeout=Timeouts(idle=1.5)) as agent,
@@ -154,7 +154,7 @@ class TestErrors:
 
 
 class TestAsync:
-    async def test_a_conversation(self, server):
+    async def test_agent_proxy_returns_the_reply_to_each_command(self, server):
         async with AsyncAgentProxy(server.address) as agent:
             assert await agent.init(exploit=True) == "ready"
             assert await agent.update(0.5, [1], True) == [1, 0.5, [1], True]
@@ -162,7 +162,7 @@ class TestAsync:
             assert np.array_equal((await agent.update(state=state))[2], state)
             assert await agent.reset() == "done"
 
-    async def test_metrics(self):
+    async def test_async_proxy_reports_scalars_and_histograms(self):
         with ScriptedServer(DONE, DONE) as script:
             async with AsyncAgentProxy(script.address) as agent:
                 await agent.metrics.scalar("a", 1.0)

@@ -64,7 +64,7 @@ def loaded(*arguments):
 
 
 class TestOptions:
-    def test_defaults(self):
+    def test_options_have_defaults_without_a_file(self):
         found = loaded()
         assert (found.exploit, found.show_ui, found.config) == (False, False, None)
         assert found.rlx_server_address == "localhost:7001"
@@ -84,7 +84,7 @@ class TestOptions:
             assert found.get(path, default) == value, path
         assert found.get("environment").get("max_episodes") == 3
 
-    def test_attributes(self, write):
+    def test_settings_are_attributes_of_their_section(self, write):
         found = loaded("--config", write())
         assert found.algorithm.output.action_size == 2
         assert found.algorithm.initial_learning_rate == 0.0001
@@ -93,16 +93,18 @@ class TestOptions:
         assert "'beta'" in str(raised(AttributeError, getattr, found.algorithm, "beta"))
         assert list(found.algorithm) == ["output", "initial_learning_rate"]
 
-    def test_names(self):
+    def test_setting_names_are_normalized_to_identifiers(self):
         found = Options({"--a-b": 1, "2nd": 2, 3: 3, "c d": {"e/f": 4}})
         assert (found.a_b, found.get("nd"), found.get("3"), found.c_d.e_f) == (1, 2, 3, 4)
 
-    def test_arguments_of_the_program_are_read(self, start):
+    def test_options_are_parsed_from_the_command_line(self, start):
         assert start("--exploit", "True").exploit is True
 
 
 class TestTraining:
-    def test_as_relaax_starts_it(self, start, write, tmp_path, monkeypatch, caplog):
+    def test_training_starts_with_the_documented_arguments(
+        self, start, write, tmp_path, monkeypatch, caplog
+    ):
         write()
         monkeypatch.chdir(tmp_path)
         page = (Path(__file__).parents[2] / "docs/protocols/rlx.md").read_text("utf-8")
@@ -114,7 +116,7 @@ class TestTraining:
         assert options.show_ui is True
         assert caplog.records == []
 
-    def test_flags_count_more_than_the_file(self, start, write):
+    def test_command_line_flags_override_the_file(self, start, write):
         start(
             "--config", write(), "--rlx-server-address", "a:1, b:2", "--max-episodes", "9",
             "--infinite-run",
@@ -124,7 +126,7 @@ class TestTraining:
         assert (training.max_episodes, training.infinite_run) == (9, True)
         assert options.get("environment/max_episodes") == 9
 
-    def test_the_address_may_come_from_the_environment(self, start, write, monkeypatch):
+    def test_server_address_is_read_from_an_environment_variable(self, start, write, monkeypatch):
         text = """
             relaax-rlx-server:
               bind: a:1
@@ -136,7 +138,7 @@ class TestTraining:
 
 
 class TestConfigErrors:
-    def test_arguments_that_are_not_relaaxs(self, caplog):
+    def test_unknown_arguments_are_ignored_with_a_warning(self, caplog):
         found = loaded("--level", "3", "map.txt", "--exploit", "True", "x\ny")
         assert found.exploit is True
         [record] = caplog.records
@@ -174,12 +176,12 @@ class TestConfigErrors:
         assert "app.yaml" in error
         assert words in error
 
-    def test_no_file_and_no_extra(self, tmp_path, monkeypatch):
+    def test_missing_file_and_missing_extra_are_errors(self, tmp_path, monkeypatch):
         pytest.importorskip("ruamel.yaml")
         raised(FileNotFoundError, loaded, "--config", str(tmp_path / "none.yaml"))
         monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
         assert "[relaax]" in str(raised(MissingExtra, loaded, "--config", "app.yaml"))
 
-    def test_a_wrong_flag(self, capsys):
+    def test_invalid_flag_value_is_named_in_the_usage_error(self, capsys):
         raised(SystemExit, loaded, "--show-ui", "maybe")
         assert "'maybe'" in capsys.readouterr().err

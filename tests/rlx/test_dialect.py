@@ -53,7 +53,7 @@ def test_arrays_without_a_dtype_are_encoded_and_decoded(shape, copy, same):
 
 
 @pytest.mark.each("shape", SHAPES)
-def test_decoder_of_the_program_names_the_option(shape):
+def test_program_dialect_decoder_names_the_dialect_option(shape):
     wire = readme(state=[np.ones(shape, np.float32)])
     caught = raised(DecodeError, rlx.decode, wire, framed=True)
     assert 'dialect="readme"' in str(caught)
@@ -65,7 +65,7 @@ def test_decoder_of_the_program_names_the_option(shape):
     assert "dialect" not in str(raised(DecodeError, rlx.decode, wrong))
 
 
-def test_limits_and_sizes_hold_without_a_dtype():
+def test_arrays_without_a_dtype_obey_limits_and_sizes():
     wire = readme(state=np.ones((2, 3), np.float32))
     caught = raised(LimitExceeded, rlx.decode, wire, framed=True, limits=Limits(dims=1), **README)
     assert caught.limit == "dims"
@@ -88,7 +88,7 @@ def test_array_of_another_dtype_is_an_encode_error():
     [{"dialect": "readme"}, {"dtype": "float32"}, {"dialect": "other", "dtype": "float32"},
      {"dialect": "readme", "dtype": object}, {"dialect": "readme", "dtype": "nothing"}],
 )  # fmt: skip
-def test_invalid_dialects_are_rejected_where_they_are_given(options):
+def test_constructors_and_codecs_reject_invalid_dialects(options):
     for call in (
         lambda: rlx.encode({}, **options),
         lambda: rlx.decode(b"\1\0\0\0", **options),
@@ -112,7 +112,7 @@ class Agent(agents.Agent):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio", "1"])
-def test_server_answers_a_client_of_the_document(workers, tmp_path, monkeypatch):
+def test_readme_dialect_server_replies_to_a_readme_dialect_client(workers, tmp_path, monkeypatch):
     (tmp_path / "agent_of_the_document.py").write_text(AGENT)
     monkeypatch.syspath_prepend(str(tmp_path))  # of a worker process too
     url = f"rlx://127.0.0.1:0?dialect=readme&dtype=float32&workers={workers}"
@@ -125,7 +125,7 @@ def test_server_answers_a_client_of_the_document(workers, tmp_path, monkeypatch)
             assert read_frame(client) == readme(response="action", data=action)
 
 
-def test_error_of_a_server_of_the_program_names_the_option():
+def test_program_dialect_server_names_the_dialect_option():
     with Server(agents.Agent, "127.0.0.1:0") as server, connected(server) as client:
         client.sendall(readme(command="init", exploit=False))
         read_frame(client)
@@ -135,7 +135,7 @@ def test_error_of_a_server_of_the_program_names_the_option():
         assert 'dialect="readme"' in reply["message"]
 
 
-def test_error_of_a_server_of_the_document_names_the_option():
+def test_readme_dialect_server_names_the_dialect_option():
     served = Server(agents.Agent, "127.0.0.1:0", **README)
     with served as server, AgentProxy(server.address) as agent:
         agent.init()
@@ -174,13 +174,13 @@ def exchange_by_url(address, options):
 @pytest.mark.parametrize(
     "call", [exchange, exchange_by_url, lambda *given: asyncio.run(exchange_async(*given))]
 )
-def test_client_plays_with_a_server_of_the_document(call, document, same):
+def test_client_exchanges_arrays_with_a_readme_dialect_server(call, document, same):
     assert same(call(document.address, README), CARTPOLE)
     order = ("command", "reward", "state", "terminal")
     assert document.frames[1] == readme(**{key: UPDATE[key] for key in order})
 
 
-def test_client_of_the_program_names_the_option(document):
+def test_program_dialect_client_names_the_dialect_option(document):
     caught = raised(AgentProxyException, exchange, document.address, {})
     assert 'dialect="readme"' in str(caught)
     assert isinstance(caught.__cause__.__cause__, DecodeError)

@@ -45,7 +45,7 @@ def entry(name="loss", y=0.5, x=1, method="scalar"):
 
 
 class TestConstruction:
-    def test_metrics_by_name(self):
+    def test_constructor_receives_metrics_by_name(self):
         class Named(Agent):
             def __init__(self, parameter_server, metrics):
                 self.metrics = metrics
@@ -77,7 +77,7 @@ class TestConstruction:
             assert "parameter_server" in str(raised(TypeError, made, agent))
         raised(TypeError, made, 3)
 
-    def test_a_class_without_the_methods(self):
+    def test_agent_class_without_a_method_is_rejected(self):
         class Half:
             def __init__(self, parameter_server):
                 pass
@@ -88,15 +88,15 @@ class TestConstruction:
         assert str(raised(TypeError, made, Half)).endswith("Half has no method update")
 
 
-class TestAnswers:
-    def test_commands(self):
+class TestReplies:
+    def test_commands_return_the_results_of_the_agent(self):
         host = host_of(Agent)
         action = {"response": "action", "data": [0.5, [1.0], False]}
         assert host.answer({**UPDATE, "reward": 0.5}) == action
         assert host.answer({"command": "update"})["data"] == [None, None, False]
         assert host.answer(RESET) == {"response": "done"}
 
-    def test_a_falsy_result_refuses(self):
+    def test_falsy_result_of_the_agent_is_an_error_reply(self):
         class Refusing(Agent):
             def init(self, exploit=False):
                 return not exploit
@@ -113,7 +113,7 @@ class TestAnswers:
             assert reply["response"] == "error"
             assert reply["message"].startswith(text)
 
-    def test_an_agent_without_reset_is_served(self):
+    def test_agent_without_reset_is_served(self):
         class Three:
             def __init__(self, parameter_server):
                 pass
@@ -141,7 +141,7 @@ class TestAnswers:
             ("update_metrics", "can't update metrics"),
         ],
     )
-    def test_any_exception_becomes_an_error_reply(self, command, text, error, caplog):
+    def test_agent_exception_becomes_an_error_reply(self, command, text, error, caplog):
         caplog.set_level(logging.DEBUG, logger="rlwire")
 
         class Raising(Agent):
@@ -161,7 +161,7 @@ class TestAnswers:
         host._agent.broken = ""
         assert host.answer(UPDATE)["response"] == "action"
 
-    def test_a_constructor_that_raises(self):
+    def test_failed_constructor_closes_the_connection_with_an_error(self):
         class Broken(Agent):
             def __init__(self, parameter_server):
                 raise OSError("no model")
@@ -174,7 +174,7 @@ class TestAnswers:
         }
         assert calls == ["hang up"]
 
-    def test_close_hooks(self):
+    def test_close_hook_is_called_once_per_agent(self):
         seen = []
 
         class Closing(Agent):
@@ -195,7 +195,7 @@ class TestAnswers:
         assert seen == ["close", "disconnected"]
 
 
-class TestText:
+class TestTextRewards:
     @pytest.mark.each(
         ("reward", "given"),
         [
@@ -204,12 +204,12 @@ class TestText:
             ([1.0, 2.0], [1.0, 2.0]), ("much", "much"), (1, 1),
         ],
     )  # fmt: skip
-    def test_rewards(self, reward, given):
+    def test_rewards_as_text_are_decoded_to_numbers(self, reward, given):
         data = host_of(Agent).answer({**UPDATE, "reward": reward})["data"]
         assert data == [given, [1.0], False]
         assert type(data[0]) is type(given)
 
-    def test_reward_that_is_text_is_logged_on_one_line(self, caplog):
+    def test_text_reward_is_logged_on_one_line(self, caplog):
         host_of(Agent).answer({**UPDATE, "reward": "\nforged" + "x" * 10**6})
         [record] = caplog.records
         assert "peer:1: reward is text" in record.getMessage()
@@ -218,7 +218,7 @@ class TestText:
 
 
 class TestMetrics:
-    def test_metrics_of_an_agent_receive_its_measures(self):
+    def test_metrics_of_the_agent_receive_its_measures(self):
         own, sink = Recorder(), Recorder()
 
         class Own(Agent):
@@ -237,14 +237,14 @@ class TestMetrics:
             (entry(method="__init__"), "not '__init__'"),
         ],
     )
-    def test_invalid_measure_leaves_its_command_unreported(self, wrong, text):
+    def test_command_with_an_invalid_measure_reports_none(self, wrong, text):
         sink = Recorder()
         host = host_of(Agent, sink)
         assert host.answer(report(entry("n" * 1000)))["response"] == "done"
         assert text in host.answer(report(entry(), wrong))["message"]
         assert len(sink.calls) == 1
 
-    def test_a_sink_that_fails_does_not_fail_the_update(self, caplog):
+    def test_failed_metrics_sink_does_not_fail_the_update(self, caplog):
         class Full(Recorder):
             def scalar(self, name, y, x=None):
                 raise OSError("disk full")
@@ -265,7 +265,7 @@ class TestMetrics:
         (["text", {}, [None], [[1.0], [1.0, 2.0]], object(), 4.0, 6.0], [5.0]),
     ],
 )
-def test_reward_average(rewards, averages):
+def test_rewards_are_averaged_over_their_interval(rewards, averages):
     seen = []
     average = RewardAverage(seen.append, 2)
     for reward in rewards:
@@ -273,7 +273,7 @@ def test_reward_average(rewards, averages):
     assert seen == averages
 
 
-def test_texts_allocate_no_more_than_their_bytes():
+def test_text_rewards_allocate_no_more_than_their_bytes():
     texts = ["1" * 100_000] + ["1"] * 200  # as an array of texts 80 MB
     host = host_of(Agent)
     with at_most(5_000_000):

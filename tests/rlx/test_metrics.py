@@ -14,7 +14,7 @@ from tests.raising import raised
 from tests.reference.events import read_events, read_events_with_tensorboardx
 
 
-def test_logging(caplog):
+def test_logging_sink_writes_one_escaped_line_per_metric(caplog):
     caplog.set_level(logging.INFO)
     sink = LoggingMetrics(logging.getLogger("mine"))
     sink.scalar("loss\nforged line", 0.5, 7)
@@ -31,7 +31,7 @@ def test_logging(caplog):
     ]
 
 
-def test_a_peer_writes_few_and_short_lines(caplog):
+def test_logging_sink_bounds_count_and_length_of_lines(caplog):
     caplog.set_level(logging.INFO, logger="rlwire")
     sink = LoggingMetrics()
     for step in range(1600):
@@ -43,7 +43,7 @@ def test_a_peer_writes_few_and_short_lines(caplog):
     assert "1580" in texts[-1]
 
 
-def test_multi_and_step():
+def test_multi_metrics_forward_and_step_metrics_add_the_step():
     first, second = Recorder(), Recorder()
     both = StepMetrics(MultiMetrics([first, second]), lambda: 42)
     both.scalar("a", 1.0, 2)
@@ -65,7 +65,7 @@ def sink(request, tmp_path):
 
 
 class TestSinks:
-    def test_any_numbers_do_not_raise(self, sink):
+    def test_sinks_accept_nonfinite_empty_and_mixed_numbers(self, sink):
         nan, inf = float("nan"), float("inf")
         lists = [[], [nan], [inf, 1.0, -inf], [1e300, -1e300], [1.7e308] * 10, ["1.5", "2"], 3]
         arrays = [np.zeros((0, 3), np.float32), np.array([np.nan, 2.0], np.float16)]
@@ -88,7 +88,7 @@ class TestSinks:
             assert "'a': x must be" in str(raised(ValueError, measure, "a", 1.0, x))
 
 
-def test_missing_extra_names_itself(monkeypatch):
+def test_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     assert "[metrics]" in str(raised(MissingExtra, TensorBoardMetrics, "anywhere"))
 
@@ -98,7 +98,7 @@ class TestTensorBoard:
     def _installed(self):
         pytest.importorskip("tensorboardX")
 
-    def test_event_files(self, tmp_path):
+    def test_tensorboard_sink_writes_readable_event_files(self, tmp_path):
         directory = tmp_path / "new" / "directory"
         sink = TensorBoardMetrics(directory)
         for step, y in enumerate([0.5, 1.5]):
@@ -115,7 +115,7 @@ class TestTensorBoard:
             "weights": [(4, 6.0)],
         }
 
-    def test_a_pickled_copy_writes_a_file_of_its_own(self, tmp_path):
+    def test_pickled_sink_writes_a_separate_event_file(self, tmp_path):
         first = TensorBoardMetrics(tmp_path)
         first.scalar("a", 1.0, 1)
         second = pickle.loads(pickle.dumps(first))
@@ -132,7 +132,7 @@ class TestTensorBoard:
         sink.close()
         assert read_events_with_tensorboardx(tmp_path) == {"some": [(1, 2.0)]}
 
-    def test_a_peer_cannot_fill_the_memory_with_names(self, tmp_path, monkeypatch):
+    def test_tensorboard_sink_limits_the_number_of_names(self, tmp_path, monkeypatch):
         monkeypatch.setattr(metrics, "MOST_NAMES", 2)
         sink = TensorBoardMetrics(tmp_path)
         sink.scalar("a", 1.0)

@@ -120,7 +120,7 @@ def freed(left=0):
     eventually(lambda: Agent.alive == left)
 
 
-def test_a_conversation(serve_each):
+def test_page_server_replies_to_each_command_of_a_page(serve_each):
     with serve_each() as proxy, Page(proxy).init(0) as page:
         assert page.act(0, [1, 2.5], reward=None, terminal=False) == [1, None, [1, 2.5], False]
         assert page.act(0, {"a": [True]}, reward=1.5, terminal=True) == [
@@ -152,7 +152,7 @@ def test_lists_of_a_state_become_arrays(serve, arrays):
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_metrics(remote):
+def test_metrics_of_a_page_reach_the_sink(remote):
     message = {"method": "scalar", "name": "score", "y": 2.5, "x": 3}
     metrics = Recorder()
     with (
@@ -168,7 +168,7 @@ def test_metrics(remote):
     assert metrics.calls == [("score", 2.5, 3)] * 2
 
 
-def test_a_deferred_reply(serve):
+def test_deferred_reply_is_sent_to_the_page(serve):
     class Later(Agent):
         def update(self, reward, state, terminal):
             reply = DeferredReply()
@@ -179,8 +179,8 @@ def test_a_deferred_reply(serve):
         assert page.act(0, [1, 2]) == [1, 2]
 
 
-class TestManySids:
-    def test_sids_of_a_page_are_served_at_once(self, serve):
+class TestConcurrentSids:
+    def test_sids_of_a_page_are_served_concurrently(self, serve):
         sids = range(200)
         with serve() as proxy, Page(proxy) as page:
             for sid in sids:
@@ -206,9 +206,9 @@ class TestManySids:
             assert page.hear() == {"sid": 0, "response": "action", "data": True}
 
 
-class TestEnds:
+class TestDisconnects:
     @pytest.mark.parametrize("form", [{"command": "disconnect"}, {"message": "disconnect"}])
-    def test_disconnect(self, serve_each, form):
+    def test_disconnect_frees_one_agent_of_a_page(self, serve_each, form):
         with serve_each() as proxy, Page(proxy).init(0, 1) as page:
             page.say(sid=9, **form)
             page.say(sid=0, **form)
@@ -218,7 +218,7 @@ class TestEnds:
             page.init(0)
             assert page.act(0, None)[0] == 1
 
-    def test_disconnect_with_commands_under_way(self, serve):
+    def test_disconnect_discards_replies_to_pending_commands(self, serve):
         """No answer to what was asked before comes after it, so the sid can be used again."""
         with serve() as proxy, Page(proxy).init(0) as page:
             page.wait(0)
@@ -250,7 +250,7 @@ class TestEnds:
         freed()
 
     @pytest.mark.parametrize("stuck", [False, True])
-    def test_stop_answers_pending_requests_but_waits_for_no_stuck_agent(self, serve, stuck):
+    def test_stop_sends_pending_replies_and_abandons_stuck_agents(self, serve, stuck):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
             page.wait(0)
             time.sleep(0.2)
@@ -268,7 +268,7 @@ class TestEnds:
 
 
 class TestErrors:
-    def test_rejected_commands_change_nothing(self, serve):
+    def test_rejected_commands_leave_agents_unchanged(self, serve):
         with serve() as proxy, Page(proxy) as page:
             for command in ("update", "reset"):
                 assert "init" in page.error(0, command=command)
@@ -311,7 +311,7 @@ class TestLimits:
                 assert Agent.alive == 4
 
     @pytest.mark.parametrize("size", [1, 90_000])
-    def test_commands_over_the_limit_stay_unread(self, serve, monkeypatch, size):
+    def test_commands_over_the_pending_limit_stay_unread(self, serve, monkeypatch, size):
         """Commands over the limit stay in the sockets, and are answered in their turn."""
         monkeypatch.setattr("rlwire.rlx.page._PENDING", 20 * (size + 4096))
         with serve() as proxy, Page(proxy).init(0, 1) as page:
@@ -328,7 +328,7 @@ class TestLimits:
             ]
             assert [reply["data"][0] for reply in received_all if reply["sid"] == 1] == [1]
 
-    def test_a_message_that_is_too_long(self, serve):
+    def test_overlong_message_closes_its_page_only(self, serve):
         with (
             serve(limits=dataclasses.replace(DEFAULT, received=1000)) as proxy,
             Page(proxy).init(0) as other,
@@ -339,7 +339,7 @@ class TestLimits:
             assert other.act(0, None)[0] == 1
             freed(1)
 
-    def test_a_page_that_does_not_read(self, serve):
+    def test_page_that_never_reads_is_disconnected(self, serve):
         """It costs itself its connection, and others nothing."""
         proxy = serve(timeout=Timeouts(write=0.5))
         with Page(proxy).init(0) as other:
@@ -367,7 +367,7 @@ class TestWebSocket:
             ('{"sid":0.5,"command":"init"}', 1008),
         ],
     )
-    def test_texts_that_end_the_page(self, serve, text, code, caplog):
+    def test_invalid_text_closes_its_page_with_a_close_code(self, serve, text, code, caplog):
         with serve() as proxy, Page(proxy).init(0) as other:
             page = Page(proxy).init(0)
             page.socket.send(text)
@@ -376,7 +376,7 @@ class TestWebSocket:
             freed(1)
             assert "Traceback" not in caplog.text
 
-    def test_origins(self, serve):
+    def test_page_server_rejects_other_origins(self, serve):
         proxy = serve(origins=["http://good.example", "null"])
         for origin in (None, "http://good.example", "null"):
             with Page(proxy, origin=origin).init(0):
@@ -387,7 +387,7 @@ class TestWebSocket:
         with Page(serve(origins=["*"]), origin="http://any.example").init(0):
             pass
 
-    def test_tls_on_both_sides(self, serve):
+    def test_page_server_connects_over_tls_on_both_sides(self, serve):
         authority = trustme.CA()
         served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("localhost").configure_cert(served)
@@ -400,7 +400,7 @@ class TestWebSocket:
                 assert page.act(1, [0.5]) == [1, None, [0.5], False]
 
 
-def test_texts_with_mistakes(serve, caplog):
+def test_mutated_texts_get_a_reply_or_a_close_code(serve, caplog):
     """Each gets an answer or a close code in time; no other page notices."""
     random = Random(5)
     texts = [

@@ -66,7 +66,7 @@ def connect():
         yield start
 
 
-def test_commands_that_arrive_together_are_answered_in_order(serve):
+def test_pipelined_commands_get_replies_in_order(serve):
     report = {"command": "update_metrics", "name": "a", "y": 1.0, "x": 1}
     commands = [update(), INIT, update(reward=[0.5]), {"command": "fly"}, RESET, report, update()]
     with RawClient(serve().address) as client:
@@ -76,7 +76,7 @@ def test_commands_that_arrive_together_are_answered_in_order(serve):
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"1000000000000:", b"4:\1\0\0\0;"])
-def test_bytes_that_are_no_message_get_one_error_and_the_connection_closes(serve, data):
+def test_invalid_bytes_get_one_error_reply_and_a_closed_connection(serve, data):
     server = serve()
     with RawClient(server.address) as other, RawClient(server.address) as client:
         assert other.ask(INIT) == client.ask(INIT) == {"response": "ready"}
@@ -97,7 +97,9 @@ class TestFailingAgents:
             ("unreadable", "can't update state: .*in __array__"),
         ],
     )
-    def test_an_update_that_fails(self, serve, connect, state, text, caplog):
+    def test_failed_update_is_an_error_reply_and_the_agent_continues(
+        self, serve, connect, state, text, caplog
+    ):
         caplog.set_level(logging.DEBUG, logger="rlwire")
         server = serve()
         agent, other = connect(server), connect(server)
@@ -111,7 +113,7 @@ class TestFailingAgents:
 
 
 class TestLimits:
-    def test_too_many_connections(self, serve, connect, caplog):
+    def test_connections_over_the_limit_are_closed(self, serve, connect, caplog):
         def admitted():
             with contextlib.suppress(AgentProxyException):
                 return connect(server)
@@ -124,7 +126,7 @@ class TestLimits:
         first.disconnect()
         eventually(admitted)
 
-    def test_too_large_a_message(self, serve, connect, caplog):
+    def test_message_over_the_limit_closes_its_connection_only(self, serve, connect, caplog):
         server = serve(limits=Limits(received=1000))
         big, small = connect(server), connect(server)
         caught = raised(AgentProxyException, big.update, state=np.zeros(1000))
@@ -163,7 +165,7 @@ class Agent(agents.Agent):
 
 
 class TestProcesses:
-    def test_workers(self, tmp_path, monkeypatch, connect):
+    def test_worker_processes_run_agents_and_write_metrics(self, tmp_path, monkeypatch, connect):
         pytest.importorskip("tensorboardX")
         (tmp_path / "agents_of_the_test.py").write_text(AGENTS)
         monkeypatch.syspath_prepend(str(tmp_path))
@@ -183,8 +185,8 @@ class TestProcesses:
         assert list(logs.iterdir())
 
 
-class TestUnreadable:
-    def test_invalid_value_is_rejected_and_the_agent_continues(self, serve, caplog):
+class TestUndecodableValues:
+    def test_undecodable_value_is_an_error_reply_and_the_agent_continues(self, serve, caplog):
         good = rlx.encode(update(state=np.zeros(2, np.float32)))
         objects = good.replace(b"\7\0\0\0float32", b"\6\0\0\0object")
         assert objects != good

@@ -55,7 +55,7 @@ class Training(TrainingBase):
 
 
 @pytest.mark.parametrize("name", ["episode_reward", "game_score"])  # the program's, the document's
-def test_episodes(server, sink, name):
+def test_training_runs_each_episode_and_reports_its_reward(server, sink, name):
     training = Training(
         server.address, max_episodes=3, during=lambda number: None if number == 1 else number / 2
     )
@@ -71,7 +71,7 @@ class Enough(Exception):
     pass
 
 
-def test_an_infinite_run_ends_with_the_users_exception(server, caplog):
+def test_exception_ends_an_infinite_run(server, caplog):
     def during(number):
         if number == 5:
             raise Enough("that will do")
@@ -84,7 +84,7 @@ def test_an_infinite_run_ends_with_the_users_exception(server, caplog):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_next_server_continues_the_same_episode(server, workers, caplog):
+def test_training_repeats_a_failed_episode_on_the_next_server(server, workers, caplog):
     def during(number):
         if number == 1:
             first.stop()  # does nothing the second time
@@ -101,7 +101,7 @@ def test_next_server_continues_the_same_episode(server, workers, caplog):
     assert "episode 1 failed" in caplog.text
 
 
-def test_no_server_is_left(server, caplog, monkeypatch):
+def test_training_fails_when_every_server_is_lost(server, caplog, monkeypatch):
     def during(number):
         server.stop()
         training.agent.update()
@@ -115,7 +115,7 @@ def test_no_server_is_left(server, caplog, monkeypatch):
     assert caplog.text.count("waiting for an RLX server") == 1
 
 
-def test_servers_that_refuse_are_asked_once():
+def test_training_tries_each_refusing_server_once():
     class Refusing(Agent):
         def init(self, exploit=False):
             super().init(exploit)
@@ -128,7 +128,7 @@ def test_servers_that_refuse_are_asked_once():
     assert isinstance(caught.__cause__.__cause__, PeerError)
 
 
-def test_an_episode_that_always_fails_is_given_up():
+def test_training_stops_after_the_retries_of_an_episode():
     class Failing(Agent):
         def update(self, reward, state, terminal):
             if state == [1]:
@@ -142,5 +142,5 @@ def test_an_episode_that_always_fails_is_given_up():
     assert training.numbers == [0, 1, 1, 1]
 
 
-def test_an_empty_list_of_servers():
+def test_empty_list_of_servers_is_rejected():
     assert "at least one address" in str(raised(ValueError, TrainingBase, []))

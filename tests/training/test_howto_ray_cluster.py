@@ -23,7 +23,7 @@ def new_cluster(cluster):
     return cluster
 
 
-def test_games_find_runners_by_name(new_cluster, tmp_path):
+def test_environments_find_runners_by_name(new_cluster, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(PROGRAM, "utf-8")
     done = subprocess.run(

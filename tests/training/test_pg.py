@@ -28,7 +28,7 @@ def environments(url, count):
         yield started
 
 
-def test_it_learns(tmp_path):
+def test_pg_solves_cartpole_and_resumes_from_its_checkpoint(tmp_path):
     pytest.importorskip("torch")
     options = {"config": CONFIG, "checkpoints": tmp_path}
     with rlwire.serve("algorithm:pg", "rlx://localhost:0", **options) as server:

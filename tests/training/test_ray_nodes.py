@@ -22,7 +22,7 @@ APART = [
 NODES = {"10.98.0.1", "10.98.0.2", "10.98.0.3"}
 
 
-def test_a_node_that_is_lost():
+def test_runner_of_a_lost_node_restarts_on_another_node():
     """Its runner comes up on another node, its games find it there, and training goes on."""
     try:
         subprocess.run([*APART, "ip", "link", "add", "type", "veth"], check=True, timeout=60)

@@ -149,7 +149,7 @@ def environment(folder, url):
     return started(folder, *program)
 
 
-def test_its_environment_teaches_pg(application):
+def test_relaax_environment_trains_pg(application):
     pytest.importorskip("torch")
     folder = application()
     config = {"input": {"shape": [2]}, "output": {"action_size": 2}, "batch_size": 50}
@@ -167,7 +167,7 @@ def test_its_environment_teaches_pg(application):
             time.sleep(0.1)
 
 
-def test_its_environments_are_played_by_a_trainer(application):
+def test_relaax_environments_are_stepped_by_a_vector_environment(application):
     folder = application()
     spaces = {"observation_space": Signs.observation_space, "action_space": Signs.action_space}
     with (
@@ -188,7 +188,7 @@ def test_its_environments_are_played_by_a_trainer(application):
                 ended += 1
 
 
-def test_its_application_runs(application):
+def test_relaax_application_runs_under_rlwire(application):
     pytest.importorskip("torch")
     folder = application(episodes=300)
     with started(folder, sys.executable, "-m", "rlwire", "run", "all", "-n", "2") as process:
@@ -198,7 +198,7 @@ def test_its_application_runs(application):
     assert list((folder / "logs" / "checkpoints").iterdir())
 
 
-def test_it_learns_from_ours(application):
+def test_relaax_trainer_learns_from_an_rlwire_environment(application):
     ports = free_ports()
     folder = application(**ports)
     returns = []

@@ -142,7 +142,7 @@ def sampled(algorithm):
     return algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
 
 
-def test_our_client_trains_with_ray_s_runner():
+def test_rlwire_client_trains_with_rays_runner():
     port = free_port()
     with algorithm_of(config(EnvRunnerServerForExternalInference, port)) as algorithm:
         # Ray's client asks RLlib's config how many steps a message has; its pickle is not opened.
@@ -151,13 +151,13 @@ def test_our_client_trains_with_ray_s_runner():
         assert steps == [1000 * number for number in range(1, len(steps) + 1)]
 
 
-def test_ray_s_client_trains_with_our_runner():
+def test_rays_client_trains_with_rlwire_runner():
     port = free_port()
     with algorithm_of(config(RLlinkEnvRunner, port)) as algorithm, rays_client(port):
         learns(algorithm)
 
 
-def test_ray_s_example_finds_our_runner():
+def test_rays_example_client_connects_to_rlwire_runner():
     """As in `env_connecting_to_rllib_w_tcp_client.py`: one runner, and a client at port + 1."""
     port = free_port()
     with algorithm_of(config(RLlinkEnvRunner, port, 1)) as algorithm, rays_client(port + 1):
@@ -184,7 +184,7 @@ def test_runner_without_samples_logs_its_address(caplog):
     assert runner.sample() == []  # at once
 
 
-def test_two_simulators_train_with_our_runner():
+def test_two_simulators_train_with_rlwire_runner():
     port = free_port()
     two = config(RLlinkEnvRunner, port, steps=2000)
     with algorithm_of(two.environment(env_config={**two.env_config, "name": "two"})) as algorithm:
@@ -238,7 +238,7 @@ def exchanged(send, message):
         return data
 
 
-def test_ray_s_functions_replaced():
+def test_install_replaces_rays_message_functions():
     from ray.rllib.env.external import rllink
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
     from ray.rllib.examples.envs.classes.utils import dummy_external_client

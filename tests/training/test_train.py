@@ -19,7 +19,7 @@ ENVIRONMENT_CALLS = re.findall(r"`(\S+://\S+)`", PAGE[PAGE.index("The URLs are")
 @pytest.mark.parametrize(
     ("block", "url"), [(0, url) for url in TRAINER_CALLS] + [(1, url) for url in ENVIRONMENT_CALLS]
 )
-def test_it_learns(block, url, tmp_path):
+def test_howto_trainer_learns_cartpole_over_each_protocol(block, url, tmp_path):
     pytest.importorskip("stable_baselines3")
     for script, code in zip(("train.py", "callers.py"), BLOCKS, strict=True):
         code, changed = re.subn(r'^URL = ".*"$', f'URL = "{url}"', code, flags=re.MULTILINE)

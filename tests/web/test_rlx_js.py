@@ -214,32 +214,32 @@ def play(request):
     return run
 
 
-def test_games(play, site, serve, metrics):
+def test_rlx_js_agents_play_episodes_through_the_page_server(play, site, serve, metrics):
     with serve(site.origin) as server:
         check_games(play("play", f"ws://{server.address}", AGENTS, STEPS), metrics)
 
 
-def test_failures(play, site, serve, unknown_client):
+def test_rlx_js_reports_invalid_values_and_lost_connections(play, site, serve, unknown_client):
     with serve(site.origin) as server:
         check_failures(play("fail", f"ws://{server.address}", unknown_client))
 
 
 class TestBrowser:
-    def test_pages_of_others_may_not_connect(self, page, site, serve):
+    def test_page_of_another_origin_is_rejected(self, page, site, serve):
         with serve(site.origin) as proxy:
             other = site.origin.replace("127.0.0.1", "localhost")
             report = page("play", f"ws://{proxy.address}", 1, 1, origin=other)
             assert report["error"].startswith("RLXError: cannot connect")
             assert not Balancer.seen
 
-    def test_the_example_page(self, page, site, serve):
+    def test_example_page_shows_the_error_of_the_agent(self, page, site, serve):
         with serve(site.origin) as proxy:
             address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
             # Its states are of four numbers; the agent wants five, and says so.
             report = page("watch", address, "can't update state")
             assert report["result"]["canvases"] == 3
 
-    def test_the_trainer_of_the_howto(self, site, tmp_path):
+    def test_howto_trainer_steps_the_carts_of_a_page(self, site, tmp_path):
         """docs/howto/train.md: a page's three carts are a trainer's environments."""
         page = (HERE.parents[1] / "docs" / "howto" / "train.md").read_text("utf-8")
         trainer = re.findall(r"```python\n(.*?)```", page, re.S)[2]

@@ -22,7 +22,7 @@ def test_unknown_web_files_are_rejected(name):
     raised(FileNotFoundError, rlwire.web.path, name)
 
 
-def test_web_files_load_nothing_from_elsewhere():
+def test_web_files_load_no_external_resources():
     """A page that teaches how to be careful loads nothing from elsewhere."""
     for file in rlwire.web.folder().iterdir():
         if file.suffix in (".js", ".html"):

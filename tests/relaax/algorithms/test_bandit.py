@@ -26,7 +26,7 @@ def play(agent, pulls, rng):
     return counts
 
 
-def test_two_agents_find_the_arm_that_pays_and_a_checkpoint_keeps_it(config, tmp_path):
+def test_bandit_agents_learn_the_best_arm_and_restore_it(config, tmp_path):
     algorithm = load_algorithm("bandit", config)
     metrics, rng = Recorder(), random.Random(1)
     server = open_parameter_server(algorithm, checkpoints=tmp_path, metrics=metrics)

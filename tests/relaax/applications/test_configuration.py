@@ -59,7 +59,7 @@ def read(tmp_path):
 
 
 @pytest.mark.parametrize("spelling", [str, lambda text: text.replace("relaax-", "relaax_")])
-def test_an_original_file(read, spelling, tmp_path):
+def test_configuration_reads_a_relaax_file(read, spelling, tmp_path):
     application = read(spelling(ORIGINAL))
     assert application.folder == str(tmp_path)
     assert application.environment.run == "environment/start"
@@ -79,7 +79,7 @@ def test_missing_sections_have_defaults(read):
     assert application.rlx_server.address == Address("localhost", 7001)
 
 
-def test_options_of_the_protocol(read):
+def test_server_options_are_read_with_their_types(read):
     application = read("relaax-rlx-server: {workers: 2, max-connections: 5, idle_timeout: 2.5}")
     assert application.rlx_server.options == {
         "workers": 2,
@@ -88,7 +88,7 @@ def test_options_of_the_protocol(read):
     }
 
 
-def test_a_variable_may_have_the_address(read, monkeypatch):
+def test_server_address_is_read_from_an_environment_variable(read, monkeypatch):
     server = read("relaax-rlx-server: {bind: 'a:1', bind_by_env_var: THE_BIND}").rlx_server
     assert server.address == Address("a", 1)
     monkeypatch.setenv("THE_BIND", "b:2")
@@ -116,7 +116,7 @@ def test_a_variable_may_have_the_address(read, monkeypatch):
         ("environment: {max_episodes: many}", "app.yaml:1: environment/max_episodes: expected"),
     ],
 )
-def test_invalid_configuration_is_one_line(read, text, expected):
+def test_invalid_configuration_is_a_one_line_error(read, text, expected):
     with pytest.raises(ApplicationError, match=expected) as caught:
         read(text)
     assert "\n" not in str(caught.value)
@@ -131,7 +131,7 @@ def test_invalid_addresses_and_options_are_named_on_use(read):
             _ = read(f"relaax-rlx-server: {{{options}}}").rlx_server.options
 
 
-def test_no_file(tmp_path):
+def test_missing_file_error_names_the_command_to_create_one(tmp_path):
     with pytest.raises(ApplicationError, match=r"nothing\.yaml: .*`rlwire new NAME`"):
         read_application(tmp_path / "nothing.yaml")
     assert "directory" in str(raised(ApplicationError, read_application, tmp_path))

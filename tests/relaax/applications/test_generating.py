@@ -24,7 +24,7 @@ def files(folder):
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_each_environment_makes_an_application(tmp_path, environment):
+def test_new_creates_an_application_for_each_environment(tmp_path, environment):
     folder = new(tmp_path / "deep" / "demo", environment)
     application = read_application(folder / "app.yaml")
     assert application.algorithm.name in ("bandit", "pg")
@@ -40,7 +40,7 @@ def test_each_environment_makes_an_application(tmp_path, environment):
         new(folder)
 
 
-def test_with_another_algorithm(tmp_path):
+def test_new_creates_an_application_with_the_chosen_algorithm(tmp_path):
     folder = new(tmp_path / "a", "bandit", "pg")
     assert read_application(folder / "app.yaml").algorithm.name == "pg"
     with pytest.raises(ApplicationError, match=r"no configuration of bandit for .* gym"):
@@ -50,7 +50,7 @@ def test_with_another_algorithm(tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-def test_generating_again_keeps_backups(tmp_path):
+def test_generate_keeps_backups_of_replaced_files(tmp_path):
     folder = new(tmp_path / "demo")
     config = folder / "app.yaml"
     before = config.read_text()
@@ -68,7 +68,7 @@ def test_generating_again_keeps_backups(tmp_path):
     assert (folder / "environment.~2~").is_dir()
 
 
-def test_a_copy_of_an_algorithm_is_one(tmp_path):
+def test_generated_algorithm_is_loaded_from_its_copy(tmp_path):
     folder = new(tmp_path / "demo")
     config = folder / "app.yaml"
     generate(algorithm="bandit", config=config)
@@ -89,7 +89,7 @@ def test_a_copy_of_an_algorithm_is_one(tmp_path):
      ("dppo", "rllib:PPO"), ("policy-gradient", "algorithm:pg"),
      ("policy_gradient", "algorithm:pg"), ("chess", None)],
 )  # fmt: skip
-def test_algorithms_of_relaax_are_refused_with_the_remedy(tmp_path, name, similar):
+def test_relaax_algorithms_are_rejected_with_a_remedy(tmp_path, name, similar):
     config = new(tmp_path / name) / "app.yaml"
     for call in (
         lambda: generate(algorithm=name, config=config),
@@ -104,7 +104,7 @@ def test_algorithms_of_relaax_are_refused_with_the_remedy(tmp_path, name, simila
     assert not (tmp_path / "other").exists()
 
 
-def test_environments_of_relaax_are_made_or_refused_with_the_remedy(tmp_path):
+def test_relaax_environments_are_created_or_rejected_with_a_remedy(tmp_path):
     made, theirs = (new(tmp_path / name, name) for name in ("gym", "openai-gym"))
     assert theirs.joinpath("app.yaml").read_text() == made.joinpath("app.yaml").read_text()
     assert files(theirs / "environment") == files(made / "environment")
@@ -122,7 +122,7 @@ def test_environments_of_relaax_are_made_or_refused_with_the_remedy(tmp_path):
         assert not (tmp_path / name).exists()
 
 
-def test_configurations(tmp_path):
+def test_configure_applies_a_configuration_by_name(tmp_path):
     found = configurations()
     assert set(found) == {"bandit", "pg-bandit", "pg-gym", "pg-ale"}
     assert all(len(text) > 20 for text in found.values())
@@ -137,7 +137,7 @@ def test_configurations(tmp_path):
         configure(algorithm="pg", config=config)
 
 
-def test_the_commands(tmp_path, monkeypatch, capsys):
+def test_new_generate_and_config_commands_report_success_and_errors(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["new", "demo", "-e", "gym"]) == 0
     assert cli.main(["new", "demo"]) == 1

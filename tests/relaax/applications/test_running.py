@@ -59,7 +59,7 @@ def endless(app):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C goes to a process group")
-def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(endless):
+def test_new_bandit_learns_the_best_arm_and_ctrl_c_saves_it(endless):
     pytest.importorskip("tensorboardX")
     output, good = [], 0
     with running(endless, "all", "-n", "2") as process:
@@ -108,7 +108,7 @@ print("done, with", sys.argv[1:], flush=True)
 """
 
 
-def test_exit_status_is_that_of_a_failed_copy(tmp_path):
+def test_exit_status_is_that_of_the_failed_environment(tmp_path):
     (tmp_path / "play.py").write_text(COPY)
     (tmp_path / "app.yaml").write_text("environment: {run: python play.py}")
     with running(tmp_path, "environment", "-n", "2", "--exploit") as process:
@@ -123,7 +123,7 @@ def names(app, *components, **options):
     return list(commands(read_application(app), components, **options))
 
 
-def test_components(app):
+def test_run_starts_the_selected_components(app):
     assert names(app, "all") == ["rlx-server", "environment-0"]
     assert names(app, "servers") == ["rlx-server"]
     assert names(app, "environment", "rlx-server", copies=2) == [
@@ -158,7 +158,7 @@ def test_missing_sections_are_named(app, section, components, expected):
         (["run", "-c", "nowhere.yaml"], "there is no nowhere.yaml"),
     ],
 )
-def test_unrunnable_commands_are_refused(tmp_path, monkeypatch, capsys, arguments, expected):
+def test_invalid_run_commands_are_rejected(tmp_path, monkeypatch, capsys, arguments, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.yaml").write_text("environment: {}")
     assert cli.main(arguments) == 1

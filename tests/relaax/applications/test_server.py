@@ -45,7 +45,7 @@ def test_metrics_are_written_to_the_configured_folder(app, tmp_path, caplog):
     assert re.findall(r"metric '(\w)' at", caplog.text) == ["a", "a"]
 
 
-def test_server_of_an_application_serves_its_algorithm(app, tmp_path):
+def test_application_server_serves_its_algorithm(app, tmp_path):
     application = app(
         f"relaax-rlx-server: {{bind: 'unix:{tmp_path}/rlx', max_connections: 1}}\n"
         "relaax-parameter-server: {checkpoint-dir: kept, checkpoints_to_keep: 2}\n"
@@ -71,7 +71,7 @@ def test_server_of_an_application_serves_its_algorithm(app, tmp_path):
         ),
     ],
 )
-def test_invalid_application_is_one_line(app, capsys, text, expected):
+def test_invalid_application_is_a_one_line_error(app, capsys, text, expected):
     assert environment.main(serve, app(text).path) == 1
     written = capsys.readouterr().err
     assert re.search(expected, written), written
@@ -83,7 +83,7 @@ def play(*arguments):
     return environment.main(environment.play, [*map(str, arguments)])
 
 
-def test_an_environment_waits_for_the_server(tmp_path, monkeypatch, capsys):
+def test_environment_starts_after_the_server_accepts_connections(tmp_path, monkeypatch, capsys):
     where = f"unix:{tmp_path}/rlx"
     with Server(Agent, where):
         assert play("--wait", where, "environment-0", "exit 7") == 7
@@ -94,7 +94,7 @@ def test_an_environment_waits_for_the_server(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("others", "status"), [((0, 0), 0), ((0, 5), 5)])
-def test_environment_ends_with_the_status_of_its_copies(tmp_path, others, status):
+def test_environment_exits_with_the_status_of_its_copies(tmp_path, others, status):
     for number, other in enumerate(others, 1):
         (tmp_path / f"environment-{number}").write_text(str(other))
     assert play("--ends", tmp_path, "--copies", 3, "environment-0", "exit 0") == status

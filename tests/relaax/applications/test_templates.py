@@ -65,7 +65,7 @@ def play_at_random(folder, actions):
     config.write_text(f"{text}algorithm: {{name: bandit, output: {{action_size: {actions}}}}}\n")
 
 
-def test_gym(make):
+def test_gym_application_runs_and_reports_rewards(make):
     pytest.importorskip("gymnasium")
     folder = make("gym", ("max_episodes: 1000", "max_episodes: 3"))
     play_at_random(folder, 2)
@@ -74,7 +74,7 @@ def test_gym(make):
     assert len(rewards(folder)) == 6
 
 
-def test_gym_with_pg(make):
+def test_gym_application_runs_a_generated_copy_of_pg(make):
     pytest.importorskip("gymnasium")
     pytest.importorskip("torch")
     folder = make("gym", ("max_episodes: 1000", "max_episodes: 30"))
@@ -84,7 +84,7 @@ def test_gym_with_pg(make):
     assert steps(folder / "logs" / "checkpoints")[0] >= 128
 
 
-def test_ale(make):
+def test_ale_application_runs_and_reports_rewards(make):
     pytest.importorskip("gymnasium")
     pytest.importorskip("ale_py")
     short = ("obs_type: ram", "obs_type: ram\n    max_episode_steps: 30")
@@ -94,7 +94,7 @@ def test_ale(make):
     assert len(rewards(folder)) == 2
 
 
-def test_the_howto(tmp_path):
+def test_howto_commands_create_and_run_an_application(tmp_path):
     """Its first commands, but for what is installed and the port."""
     (commands,) = re.findall(r"```sh\n(.*?)```", HOWTO.read_text("utf-8"), re.S)
     install, make, enter, start = commands.splitlines()

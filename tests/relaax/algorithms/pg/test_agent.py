@@ -28,7 +28,7 @@ def opened(metrics=None, **more):
 STATE = [0.5, -0.5]
 
 
-def test_a_batch_is_a_gradient():
+def test_agent_submits_one_gradient_per_batch():
     metrics = Recorder()
     with opened(metrics, batch_size=4) as (handle, make):
         agent = make()
@@ -49,7 +49,7 @@ def test_a_batch_is_a_gradient():
         assert agent.update(1.0, None, True) is None
 
 
-def test_restart_of_an_episode_ends_the_last():
+def test_update_without_reward_ends_the_previous_episode():
     with opened(batch_size=4) as (_, make):
         agent = make()
         agent.init()
@@ -65,7 +65,7 @@ def test_restart_of_an_episode_ends_the_last():
         assert agent.rewards == []
 
 
-def test_exploiting_is_greedy_and_learns_nothing():
+def test_exploiting_agent_is_greedy_and_submits_no_gradient():
     with opened(batch_size=2) as (handle, make):
         learner, agent = make(), make()
         learner.init(False)
@@ -86,7 +86,7 @@ def test_exploiting_is_greedy_and_learns_nothing():
             np.testing.assert_array_equal(value, newest[name])
 
 
-def test_numbers_are_clipped_when_they_are_sent():
+def test_agent_clips_continuous_actions_to_their_bounds():
     box = {"action_size": 2, "continuous": True, "action_low": [-0.1, 0], "action_high": [0.1, 9]}
     with opened(output=box) as (_, make):
         agent = make()
@@ -99,7 +99,7 @@ def test_numbers_are_clipped_when_they_are_sent():
         assert np.abs(np.stack(agent.actions)).max() > 0.5  # as they were drawn
 
 
-def test_it_finds_the_arm_that_pays():
+def test_agent_learns_the_best_arm():
     with opened(input={"shape": [0]}, output={"action_size": 4}, batch_size=20) as (_, make):
         agent = make()
         agent.init()

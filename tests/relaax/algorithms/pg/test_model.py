@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from rlwire.relaax.algorithms.pg.model import ActorCritic, advantages, gradients  # noqa: E402
 
 
-def test_advantages_by_their_definition():
+def test_advantages_match_their_definition():
     random = np.random.default_rng(1)
     rewards = random.normal(size=7).astype(np.float32)
     values = random.normal(size=8).astype(np.float32)

@@ -29,7 +29,7 @@ def submit(handle, value):
     return handle.session.op_submit_gradients(gradients=gradient(handle, value), step_inc=10)
 
 
-def test_each_gradient_is_a_step():
+def test_parameter_server_applies_each_gradient_as_one_step():
     handle = open_parameter_server(algorithm())
     before = weights(handle)
     kept = {name: each.copy() for name, each in before.items()}
@@ -41,7 +41,7 @@ def test_each_gradient_is_a_step():
     handle.close()
 
 
-def test_checkpoint_restores_the_whole_state(tmp_path):
+def test_checkpoint_restores_weights_and_optimizer_state(tmp_path):
     straight = open_parameter_server(algorithm())
     first = open_parameter_server(algorithm(), checkpoints=tmp_path)
     for handle in (straight, first):

@@ -14,7 +14,7 @@ def of(**more):
     return Settings.of(Options({**LEAST, **more}))
 
 
-def test_a_file_of_relaax_s_is_read(caplog):
+def test_settings_of_a_relaax_file_are_accepted(caplog):
     # policy-gradient's, of a bandit: all that RELAAX 1.1.0 writes into it.
     found = of(
         name="policy_gradient",
