@@ -52,8 +52,6 @@ BAD = [
     ("empty", b"", "ends inside a field: 4 bytes needed, 0 left", 0, "$"),
     ("half a version", b"\1\0\0", "4 bytes needed, 3 left", 0, "$"),
     ("version 0", b"\0\0\0\0", "version: got 0, expected 1", 0, "$"),
-    ("version 2", b"\2\0\0\0" + KEY + NULL, "version: got 2, expected 1", 0, "$"),
-    ("half a key length", VERSION + b"\1\0", "ends inside a field", 4, "$"),
     ("key too long", VERSION + u32(2) + b"k", "2 bytes needed, 1 left", 8, "$"),
     ("key of 4 GiB", VERSION + u32(2**32 - 1) + b"k", "string=", 4, "$"),
     ("no value", VERSION + KEY, "1 bytes needed, 0 left", 9, "$.k"),
@@ -62,9 +60,6 @@ BAD = [
     ("type in a dict", message(b"\x0b" + u32(1) + KEY + b"\x63"), "0x63", at(10), "$.k.k"),
     ("boolean 2", message(b"\5\2"), "neither 0 nor 1: got byte 0x02", at(1), "$.k"),
     ("int4 cut", message(b"\2\1\0\0"), "4 bytes needed, 3 left", at(1), "$.k"),
-    ("uint4 cut", message(b"\x09"), "4 bytes needed, 0 left", at(1), "$.k"),
-    ("int64 cut", message(b"\x0a1234567"), "8 bytes needed, 7 left", at(1), "$.k"),
-    ("double cut", message(b"\x041234567"), "8 bytes needed, 7 left", at(1), "$.k"),
     ("string cut", message(b"\3" + u32(5) + b"four"), "5 bytes needed, 4 left", at(5), "$.k"),
     ("UTF-8 in a key", VERSION + text(b"ab\xff") + NULL, "not UTF-8", 10, "$"),
     ("UTF-8 in a value", message(b"\3" + text(b"caf\xe9")), "not UTF-8", at(8), "$.k"),
@@ -95,7 +90,6 @@ BAD = [
     ("mode cut", message(b"\6" + u32(3) + b"RG"), "3 bytes needed, 2 left", at(5), "$.k"),
     ("mode unknown", message(image(b"XYZ", 1, 1, 3, b"abc")), "unknown image mode", at(5), "$.k"),
     ("mode long", message(image(b"RGBA\0\0\0\0", 1, 1, 4, b"abcd")), "image mode", at(5), "$.k"),
-    ("no width", message(b"\6" + text(b"L")), "4 bytes needed, 0 left", at(6), "$.k"),
     ("no height", message(b"\6" + text(b"L") + u32(1)), "4 bytes needed, 0 left", at(10), "$.k"),
     ("image cut", message(image(b"L", 2, 2, 4, b"abc")), "4 bytes needed, 3 left", at(18), "$.k"),
     ("image too small", message(image(b"RGB", 2, 2, 4, b"abcd")), "4 bytes", at(16), "$.k"),
@@ -103,23 +97,16 @@ BAD = [
     ("after a message", message(NULL, b"x"), "4 bytes needed, 1 left", at(1), "$"),
 ]
 
+# What test_properties.py does not draw.
 NO_DTYPES = """
-    O |O |O8 <O8 O8 object V V8 |V8 void void64 |V0 <f4,<f4 f4,f4 (2,)f4 (2,2)<f4 2f4
-    [('a','<f4')] {'names':['a']} f4:name int float uint complex str bytes str96 bytes8 bool8
-    boolean bool_ int24 int0 int08 int032 int128 int256 int-8 int4294967304 uint96 uint7 float8
-    float0 float032 float24 float192 float256 float999 complex32 complex96 complex512 complex0
-    long double single half intp int_ intc longdouble bfloat16 f <f f0 f3 <f5 f04 <f04 f-4 <<f4
-    ><f4 !f4 @f4 i3 i16 <i0 u0 u3 b2 <b0 ?1 ?? < > | = c4 c12 <c15 S0 |S0 U0 <U0 S U <U S-1 S01
-    S+1 U1000000000 S1000000000 U18446744073709551617 S4294967297 a10 p P g d e l L q Q h H B c
-    M m M4 m4 M80 M8[ M8] M8[] M8[xs] M8[nss] M8[ns M8ns] M8[|] M8[|s] M8[s|] M8[0s] M8[01s]
-    M8[-1s] M8[12345678901s] M8[s/10] M8[s][s] M8[s]x M8[NS] datetime64[ datetime64[]
-    datetime64[us][us] datetime64ns datetime32 datetime timedelta64[B] timedelta32
-    datetime64[generic] FLOAT32 Float32 float32x xfloat32 float_32 np.float32 numpy.float32
-    torch.float32 T StringDType()
-    <f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4 object_ f4, ,f4 >f f5 f1
-    f+4 i-4 INT8 <float32 =bool a5 datetime64[x] datetime64[0s] datetime64[ns datetime64[-1s]
-    timedelta64[s/2] timedelta m8[ datetime64[s][s] S9999999999 U1073741824
-    S99999999999999999999 {'names':['a'],'formats':['O']} [('a','O')]
+    object void void64 <f4,<f4 f4,f4 (2,)f4 (2,2)<f4 2f4 [('a','<f4')] {'names':['a']} f4:name str
+    bytes str96 bytes8 boolean bool_ int-8 int4294967304 long double half intp int_ intc longdouble
+    bfloat16 f-4 !f4 @f4 S-1 S+1 U1000000000 S1000000000 U18446744073709551617 S4294967297 a10 p P g
+    d e l L q Q h H B M8[xs] M8[nss] M8[ns M8ns] M8[|] M8[|s] M8[s|] M8[0s] M8[01s] M8[-1s]
+    M8[12345678901s] M8[s/10] M8[s][s] M8[s]x M8[NS] datetime64[ datetime64[] datetime64[us][us]
+    datetime64ns timedelta64[B] datetime64[generic] FLOAT32 float32x xfloat32 float_32 numpy.float32
+    torch.float32 StringDType() object_ f+4 <float32 =bool timedelta64[s/2] U1073741824
+    {'names':['a'],'formats':['O']} [('a','O')]
 """
 BAD_DTYPES = [
     *NO_DTYPES.split(),
@@ -179,13 +166,8 @@ FRAMES = [
     pytest.param(b"", "1 bytes needed, 0 left", 0, id="nothing"),
     pytest.param(b"10", "3 bytes needed, 2 left", 0, id="no colon"),
     pytest.param(b"010:" + BODY + b",", "leading zero: got byte 0x31", 0, id="leading zero"),
-    pytest.param(b"00:,", "leading zero: got byte 0x30", 0, id="two zeros"),
     pytest.param(b"+10:" + BODY + b",", "got byte 0x2b", 0, id="plus"),
-    pytest.param(b"-10:" + BODY + b",", "got byte 0x2d", 0, id="minus"),
     pytest.param(b" 10:" + BODY + b",", "got byte 0x20", 0, id="space"),
-    pytest.param(b"1_0:" + BODY + b",", "got byte 0x5f", 0, id="underscore"),
-    pytest.param(b"0xa:" + BODY + b",", "got byte 0x78", 0, id="hexadecimal"),
-    pytest.param(b"\xd9\xa1:", "got byte 0xd9", 0, id="Arabic digits"),
     pytest.param(b":" + BODY + b",", "got byte 0x3a", 0, id="no digits"),
     pytest.param(b"0:,", "4 bytes needed, 0 left", 2, id="empty"),
 ]

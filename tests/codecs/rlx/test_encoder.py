@@ -2,7 +2,6 @@ import collections
 import dataclasses
 import enum
 import io
-import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,21 +67,6 @@ SUBCLASSES = [
     pytest.param(collections.Counter("aab"), {"a": 2, "b": 1}, id="Counter"),
 ]
 
-SCALARS = [
-    pytest.param(np.bool_(True), b"\x05\x01", id="bool"),
-    pytest.param(np.int8(-3), b"\x02" + struct.pack("<i", -3), id="int8"),
-    pytest.param(np.int32(-3), b"\x02" + struct.pack("<i", -3), id="int32"),
-    pytest.param(np.int64(-3), b"\x0a" + struct.pack("<q", -3), id="int64"),
-    pytest.param(np.uint8(255), b"\x02" + struct.pack("<i", 255), id="uint8"),
-    pytest.param(np.uint32(3), b"\x02" + struct.pack("<i", 3), id="uint32"),
-    pytest.param(np.uint32(2**31), b"\x0a" + struct.pack("<q", 2**31), id="uint32 int64"),
-    pytest.param(np.uint32(2**32 - 1), b"\x0a" + struct.pack("<q", 2**32 - 1), id="uint32 most"),
-    pytest.param(np.uint64(3), b"\x0a" + struct.pack("<q", 3), id="uint64"),
-    pytest.param(np.float32(0.1), b"\x04" + struct.pack("<d", float(np.float32(0.1))), id="f4"),
-    pytest.param(np.float64(0.1), b"\x04" + struct.pack("<d", 0.1), id="float64"),
-    pytest.param(np.longdouble(0.25), b"\x04" + struct.pack("<d", 0.25), id="longdouble"),
-]
-
 REFUSED = [
     pytest.param(2**63, "TYPE_INT64", id="2**63"),
     pytest.param(-(2**63) - 1, "TYPE_INT64", id="-2**63-1"),
@@ -103,12 +87,6 @@ REFUSED = [
 def test_a_subclass_is_sent_as_its_base(value, plain):
     assert encoded(value) == encoded(plain)
     assert encoded([value]) == encoded([plain])
-
-
-@pytest.mark.parametrize(("value", "expected"), SCALARS)
-def test_numpy_scalars_are_encoded_by_their_kind(value, expected):
-    assert encoded(value) == expected
-    assert encoded({"k": [value]}) == b"\x0b\x01\0\0\0\x01\0\0\0k\x08\x01\0\0\0" + expected
 
 
 @pytest.mark.each(("value", "words"), REFUSED)

@@ -38,7 +38,9 @@ INTS = st.integers(-(2**63), 2**63 - 1)
 EDGES = st.sampled_from([2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, -(2**63)])
 PLAIN = st.none() | st.booleans() | INTS | EDGES | st.floats() | st.text(max_size=20)
 SCALARS = st.builds(
-    lambda kind, n: np.dtype(kind).type(n), st.sampled_from("bhilBHIq"), st.integers(0, 127)
+    lambda kind, n: np.array(n if kind in "bhilq" else n % 2**63).astype(kind)[()],
+    st.sampled_from("?bhilqBHILQfdg"),
+    INTS | EDGES | st.integers(2**31, 2**32 - 1),
 )
 LEAVES = PLAIN | arrays(DTYPES) | images() | SCALARS
 KEYS = st.text(max_size=40)
