@@ -23,15 +23,6 @@ TRAPS = '"message_id":0,"headers":{"message_id":1}'
 """What looks like the place of the id where it is none."""
 
 
-def same(message):
-    push = Push(message, sent_at=SENT_AT)
-    for number in IDS:
-        whole = encode(message, sent_at=SENT_AT, message_id=number)
-        assert b"".join(push.numbered(number)) == whole
-        assert decode(whole).message_id == number
-    assert push.size == len(encode(message, sent_at=SENT_AT, message_id=0))
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -47,7 +38,12 @@ def same(message):
     ids=lambda message: message.method[:24],
 )
 def test_the_same_bytes_as_written_for_one_connection(message):
-    same(message)
+    push = Push(message, sent_at=SENT_AT)
+    for number in IDS:
+        whole = encode(message, sent_at=SENT_AT, message_id=number)
+        assert b"".join(push.numbered(number)) == whole
+        assert decode(whole).message_id == number
+    assert push.size == len(encode(message, sent_at=SENT_AT, message_id=0))
 
 
 def test_long_body_is_shared_between_connections():

@@ -223,13 +223,6 @@ def test_a_transport_refuses_before_the_handshake(error, status):
     assert client.closed
 
 
-def good_response(client):
-    (request,) = client.output()
-    server = WebSocketServerSession()
-    server.receive(request)
-    return bytes(server.output()[0])
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -243,8 +236,10 @@ def good_response(client):
     ],
 )
 def test_responses_that_do_not_answer(change):
-    client = WebSocketClientSession(URL)
-    raised((DecodeError, RemoteProtocolError), client.receive, change(good_response(client)))
+    client, server = WebSocketClientSession(URL), WebSocketServerSession()
+    server.receive(client.output()[0])
+    wrong = change(bytes(server.output()[0]))
+    raised((DecodeError, RemoteProtocolError), client.receive, wrong)
     assert client.closed
     assert client.output() == []
 
