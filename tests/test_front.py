@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import itertools
 import re
 import socket
 import time
@@ -415,3 +416,24 @@ def test_client_connections_are_logged_at_a_limited_rate(scheme, caplog):
     assert sum(output.values()) >= 2  # that it serves, and that it has stopped
     most = 20 * (1 + (time.monotonic() - begin) // 10)
     assert all(lines <= most for lines in output.values()), output
+
+
+@pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
+def test_server_keeps_serving_after_a_client_of_another_protocol(scheme, other):
+    with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+        wrong = parse_url(server.url).replace(scheme=other, options=())
+
+        def blocking():
+            with rlwire.connect(wrong, timeout=20) as client:
+                first_words(other, client)
+
+        async def looped():
+            async with rlwire.aio.connect(wrong, timeout=20) as client:
+                await first_words(other, client)
+
+        for call in (blocking, lambda: asyncio.run(looped())):
+            error = raised(RlwireError, call)
+            if isinstance(error, RemoteProtocolError):
+                assert re.search(f"^{re.escape(str(wrong))}: .* {other}", str(error))
+        with rlwire.connect(server.url) as client:
+            check(scheme, first_words(scheme, client))
