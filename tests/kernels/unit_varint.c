@@ -1,5 +1,5 @@
 /* Both ways that are behind varint.h: varint_portable.h and varint_x86.h. What is longer than need
- * be, or wider than 32 bits, fuzz_dm_env_rpc.c reads in all ways. */
+ * be, wider than 32 bits, or booleans, fuzz_dm_env_rpc.c reads in all ways. */
 #include "harness.h"
 
 #define MOST 700 /* values of one array: blocks of each kernel, and what they leave over */
@@ -217,27 +217,6 @@ CASE(wrong_varints_are_pointed_at) {
                     CHECK(all[k].unpack32(bytes, bytes + size, out32, out32 + 300) == bytes + at);
                     release(bytes);
                 }
-}
-
-CASE(booleans) {
-    static const uint8_t odd[] = {0x00, 0x01, 0x02, 0x80, 0x00, 0x80, 0x01, 0xFF, 0x7F, 0x00};
-    static const uint8_t plain[] = {0, 1, 1, 0, 1, 0, 0, 0, 1};
-    static const uint8_t long_one[] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
-    uint8_t out[10] = {9, 9, 9, 9, 9, 9, 9, 9, 9, 9};
-    uint8_t *wire = exact(odd, sizeof odd);
-    CHECK(rlw_varints_unpack_bool(wire, sizeof odd, out, 7) == wire + sizeof odd);
-    CHECK(memcmp(out, "\0\1\1\0\1\1\0\11", 8) == 0);
-    CHECK(rlw_varints_unpack_bool(wire, sizeof odd, out, 8) == NULL);
-    CHECK(rlw_varints_unpack_bool(wire, sizeof odd, out, 3) == wire + 3);
-    CHECK(rlw_varints_unpack_bool(wire, 4, out, 4) == wire + 3);
-    release(wire);
-    wire = exact(plain, sizeof plain);
-    CHECK(rlw_varints_unpack_bool(wire, sizeof plain, out, 9) == wire + 9);
-    CHECK(memcmp(out, plain, 9) == 0);
-    release(wire);
-    CHECK(rlw_varints_unpack_bool(long_one, 10, out, 1) == long_one + 10);
-    EQUAL(out[0], 1); /* the bit above all that an int has */
-    CHECK(rlw_varints_unpack_bool(plain, 0, out, 0) == plain);
 }
 
 CASE(plain_booleans_are_told_from_others) {

@@ -18,11 +18,12 @@ import pytest
 
 from rlwire.errors import ConnectionClosed
 from rlwire.serving.threads import LoopThread
-from rlwire.transports import tcp
+from rlwire.transports import shm, tcp
 from rlwire.transports.address import parse
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
+from rlwire.transports.waits import drive, drive_async
 from tests.raising import raised
 from tests.transports.drivers import Echo, echo, echoing, ended, meanwhile, new_loop, with_settings
 from tests.waiting import eventually
@@ -256,12 +257,12 @@ def stoppable(where, blobs):
     """Start a server; return it and what stops it, after some seconds of grace."""
     with contextlib.ExitStack() as stack:
 
-        def make(**options):
+        def make(address=LOOPBACK, **options):
             options = with_settings(options)
             if where == "threads":
-                threads = stack.enter_context(ThreadServer(LOOPBACK, blobs, **options))
+                threads = stack.enter_context(ThreadServer(address, blobs, **options))
                 return threads, threads.stop
-            server = LoopServer(LOOPBACK, blobs, **options)
+            server = LoopServer(address, blobs, **options)
             thread = LoopThread(lambda: server, functools.partial(new_loop, where), "an echo")
             stack.callback(thread.stop, 2.0)
             return server, thread.stop
@@ -269,8 +270,9 @@ def stoppable(where, blobs):
         yield make
 
 
-def test_stop_while_clients_are_connected(stoppable, kind, dial):
-    server, stop = stoppable(**kind)
+@pytest.mark.parametrize("carrier", ["tcp", *["shm"] * shm.AVAILABLE])
+def test_stop_while_clients_are_connected(stoppable, kind, dial, carrier, tmp_path):
+    server, stop = stoppable(LOOPBACK if carrier == "tcp" else f"shm:{tmp_path}/s", **kind)
     connections = [dial(server) for _ in range(5)]
     assert [each.exchange(b"x") for each in connections] == [b"x"] * 5
     begun = time.monotonic()
@@ -279,6 +281,18 @@ def test_stop_while_clients_are_connected(stoppable, kind, dial):
     assert server.connections == 0
     for connection in connections:
         raised(ConnectionClosed, connection.exchange, b"")
+    assert not (tmp_path / "s").exists()
+
+
+def handler(where, steps):
+    """A handler of that server's kind."""
+    if where == "threads":
+        return lambda connection: drive(steps(connection))
+    return lambda connection: drive_async(steps(connection))
+
+
+def sleep(where, seconds):
+    return time.sleep(seconds) if where == "threads" else asyncio.sleep(seconds)
 
 
 def test_stop_lets_a_handler_send_its_answer(stoppable, where, dial):
@@ -286,19 +300,12 @@ def test_stop_lets_a_handler_send_its_answer(stoppable, where, dial):
 
     def slow(connection):
         while True:
-            event = bytes(connection.receive())
+            event = yield connection.receive()
             working.set()
-            time.sleep(0.2)
-            connection.send(event)
+            yield sleep(where, 0.2)
+            yield connection.send(bytes(event))
 
-    async def slow_on_a_loop(connection):
-        while True:
-            event = bytes(await connection.receive())
-            working.set()
-            await asyncio.sleep(0.2)
-            await connection.send(event)
-
-    server, stop = stoppable(converse=slow if where == "threads" else slow_on_a_loop)
+    server, stop = stoppable(converse=handler(where, slow))
     connection = dial(server)
     connection.send(b"work")
     assert working.wait(5)
@@ -310,18 +317,14 @@ def test_stop_lets_a_handler_send_its_answer(stoppable, where, dial):
 def test_stop_does_not_wait_for_a_stuck_handler(stoppable, where, dial, log):
     release, stuck, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def handler(connection):
-        stuck.set()
-        release.wait(10)
-
-    async def handler_on_a_loop(connection):
+    def wait(connection):
         stuck.set()
         try:
-            await asyncio.sleep(60)
+            yield release.wait(10) if where == "threads" else asyncio.sleep(60)
         finally:
             ended.set()
 
-    server, stop = stoppable(converse=handler if where == "threads" else handler_on_a_loop)
+    server, stop = stoppable(converse=handler(where, wait))
     dial(server)
     assert stuck.wait(5)
     begun = time.monotonic()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder, jpeg
+from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.codecs.rfb.reference import Writer, head
@@ -163,32 +163,6 @@ def test_decoder_resumes_at_another_place_of_the_buffer():
     assert decoder.size(another, 0, len(another)) == len(another)
     for _ in range(2):  # what is known of the second, which has the same head, is not of the first
         assert decoder.size(again + data[:3000], 0, len(again) + 3000, 2) == len(again)
-
-
-@pytest.mark.parametrize("reader", ["simplejpeg", "pillow"])
-def test_tight_jpeg(reader, monkeypatch):
-    import io
-
-    from PIL import Image
-
-    if reader == "pillow":
-        monkeypatch.setattr(jpeg, "simplejpeg", None)
-    elif jpeg.simplejpeg is None:
-        pytest.skip("simplejpeg is not installed")
-    rows, columns = np.mgrid[0:70, 0:90]
-    picture = np.stack([rows * 3, columns * 2, rows + columns], -1).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, "JPEG", quality=95, subsampling=0)
-    data = file.getvalue()
-    writer, decoder = both(0, 100, 80)
-    message = head(5, 6, 90, 70, 7) + b"\x90" + writer.compact(len(data)) + data
-    assert decoder.size(message, 0, len(message)) == len(message)
-    decoder.paint(message, 0, 1)
-    pixels = decoder.framebuffer.pixels
-    assert abs(pixels[6:76, 5:95].astype(int) - picture).max() <= 8
-    assert not pixels[:6].any()
-    wrong = head(5, 6, 89, 70, 7) + message[12:]
-    assert raised(DecodeError, decoder.paint, wrong, 0, 1).offset >= 13
 
 
 def squeezed(data):

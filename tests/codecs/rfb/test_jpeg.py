@@ -77,7 +77,8 @@ def test_malformed_pictures_fail_at_their_offset(data, word, offset):
 
 
 def test_the_table_breaks_good_files(reader):
-    assert decode_jpeg(GOOD, 20, 24, BASE).shape == FRAME.shape
+    shown = np.asarray(Image.open(io.BytesIO(GOOD))).astype(int)
+    assert np.abs(decode_jpeg(GOOD, 20, 24, BASE) - shown).max() <= 8
     fill = GOOD[:2] + b"\xff\xff" + GOOD[2:]
     assert decode_jpeg(fill, 20, 24, BASE).shape == FRAME.shape
 
