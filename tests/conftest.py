@@ -327,7 +327,7 @@ class Interrupter:
         until = time.monotonic() + 30
         while not self.heard.is_set():
             assert time.monotonic() < until, "the main thread was not interrupted"
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             self.heard.wait(0.05)
 
 

@@ -69,18 +69,18 @@ class Reader:
         """Wait for news in the agent's thread. It holds the lock, and releases it meanwhile."""
         if self.waiting:
             raise LocalProtocolError("another thread is waiting for a step: one at a time may wait")
-        self.waiting = True
-        self._acts += 1
-        if self._polling:  # else the system would wake both threads for each message
-            self._polling = False
-            self.wake()
         left = inf if timeout is None else timeout
         until = inf if timeout is None else monotonic() + timeout
-        try:
+        self.waiting = True
+        try:  # from here on Ctrl-C may come after each call
+            self._acts += 1
+            if self._polling:  # else the system would wake both threads for each message
+                self._polling = False
+                self.wake()
             while left > 0 and not self._closed:
                 self._fetching = True
-                self._lock.release()  # other threads can act meanwhile
                 try:
+                    self._lock.release()  # other threads can act meanwhile
                     if self._quick and left >= _TURN:
                         have = self._fetch(True)
                     elif self._readable(min(left, _TURN)):

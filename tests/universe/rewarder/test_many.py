@@ -211,13 +211,19 @@ def test_a_lock_that_both_take_is_no_deadlock(serving, join):
     assert received == 300
 
 
-def test_ctrl_c_while_an_agent_waits(serving, join, ctrl_c):
-    server = serving(on_action=lambda action: ctrl_c())
+def test_client_goes_on_after_ctrl_c_in_a_step(serving, join, ctrl_c):
+    def on_action(action):
+        eventually(lambda: agent._reader.waiting)
+        ctrl_c()
+
+    server = serving(on_action=on_action)
     agent = join(server, attach=True)
-    agent.act([("A", 1)])
-    raised(KeyboardInterrupt, agent.step)
-    server.text("go on")
-    assert agent.step(10).texts == ("go on",)
+    for _ in range(5):
+        ctrl_c.heard.clear()
+        agent.act([("A", 1)])
+        raised(KeyboardInterrupt, agent.step)
+        server.text("go on")
+        assert agent.step(10).texts == ("go on",)
 
 
 def test_an_agent_that_only_acts(serving, join):
