@@ -49,6 +49,7 @@ async def pipelined(client):
             replies.append(await client.receive())
         except StatusError as error:
             replies.append(error)
+    replies.append(await client.step(voyage.actions(3, SENT), WANTED))
     await client.leave_world()
     return replies
 
@@ -56,7 +57,7 @@ async def pipelined(client):
 async def check_in_flight(address):
     with Client(address) as client:
         client.join_world(client.create_world({"first": np.int64(3)}))
-        expected = [client.step(voyage.actions(3, number), WANTED) for number in range(SENT)]
+        expected = [client.step(voyage.actions(3, number), WANTED) for number in range(SENT + 1)]
     with Client(address, max_pending=SENT + 1) as client:
         found = [await pipelined(Awaited(client))]
     async with AsyncClient(address, max_pending=SENT + 1) as client:

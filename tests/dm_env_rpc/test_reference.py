@@ -1,7 +1,6 @@
 """Our server and clients against the reference's own: its compliance classes, its clients, a server
 of its parts (`reference_server.py`)."""
 
-import asyncio
 from typing import Any, ClassVar
 
 import grpc
@@ -25,8 +24,8 @@ from dm_env_rpc.v1.compliance import (
     step,
 )
 
-from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, EnvironmentStateType, make_spec
-from rlwire.dm_env_rpc import AsyncClient, EnvironmentWorlds, Server
+from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, make_spec
+from rlwire.dm_env_rpc import EnvironmentWorlds, Server
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.dm_env import DmEnvironment
 from rlwire.environments.remote import RemoteEnvironment
@@ -35,8 +34,6 @@ from tests.dm_env_rpc.worlds import World
 
 # The compliance test itself casts float64's least value to float32.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
-
-RUNNING = EnvironmentStateType.RUNNING
 
 NUMBERS = [np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64]
 
@@ -226,30 +223,6 @@ def test_their_client_plays_with_our_server(our_server, episodes):
 def test_our_environment_plays_with_their_server(reference_server, episodes):
     with remote_voyage(reference_server, 11) as environment:
         assert play(environment, episodes, 11) > 6 * episodes
-
-
-@many_episodes
-def test_our_async_client_plays_with_their_server(reference_server, episodes):
-    asyncio.run(play_with_coroutines(reference_server, episodes))
-
-
-async def play_with_coroutines(address, episodes):
-    local = voyage.Voyage(2)
-    async with AsyncClient(address) as client:
-        await client.join_world(await client.create_world({"first": 2}))
-        for episode in range(episodes):
-            seen, theirs = await client.step(), local.reset()
-            day = 0
-            while True:
-                assert (seen.state == RUNNING) == (not theirs.last())
-                for name, value in voyage.flat(theirs.observation).items():
-                    assert np.asarray(seen.observations[name]).tobytes() == value.tobytes(), name
-                if theirs.last():
-                    assert seen.observations["reward"] == theirs.reward
-                    break
-                action = voyage.actions(episode, day)
-                day += 1
-                seen, theirs = await client.step(action), local.step(action)
 
 
 async def test_their_async_connection_with_our_server(our_server):

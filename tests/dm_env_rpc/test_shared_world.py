@@ -118,9 +118,7 @@ def apart(make):
         try:
             yield (
                 made,
-                lambda method, *arguments, **named: pool.submit(
-                    getattr(made, method), *arguments, **named
-                ),
+                lambda method, *given, **named: pool.submit(getattr(made, method), *given, **named),
             )
         finally:
             pool.submit(made.close).result(20)

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hypothesis.strategies import integers
 
 from rlwire.codecs.dm_env_rpc.values import (
+    CreateWorldRequest,
     DestroyWorldRequest,
     EnvironmentStateType,
     JoinWorldRequest,
@@ -42,7 +43,7 @@ class Table:
 
     def __init__(self, on_call=None):
         self.world = World(on_call=on_call)
-        self.worlds = WorldRegistry()
+        self.worlds = WorldRegistry(World)
         self.worlds.add(self.world, "w")
 
     def handler(self, peer="a peer"):
@@ -98,13 +99,17 @@ def test_closing_server_answers_every_pending_request():
     answer = reset_world(caller)
     step(reported)
     held = step(reported)
-    table.worlds.close()
-    assert value(answer).code == Code.UNAVAILABLE
-    assert value(held).code == Code.UNAVAILABLE
+    for _ in range(2):
+        table.worlds.close()
+    assert value(answer).code == value(held).code == Code.UNAVAILABLE
     assert table.world.log[-4:] == ["A.close", "B.close", "C.close", "close"]
     assert step(reported).code == Code.ABORTED
     assert reported.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    caller.close()
+    assert len(table.worlds) == 0
     assert reset_world(table.handler()).code == Code.NOT_FOUND
+    for request in (CreateWorldRequest(), JoinWorldRequest("")):
+        assert table.handler().answer(request).code == Code.UNAVAILABLE
 
 
 def test_episode_restarts_after_an_unsendable_reply():
