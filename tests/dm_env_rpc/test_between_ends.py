@@ -92,13 +92,6 @@ def test_class_whose_close_fails_is_served(error, monkeypatch, caplog):
     assert "Odd: closing the environment failed" in caplog.text
 
 
-@pytest.mark.each(("info", "received"), [({"long": bytes(65 << 20), "a": 1}, {"a": 1}), ([1], {})])
-def test_info_that_cannot_be_carried_ends_no_step(env, info, received):
-    Odd.info = info
-    assert env.reset()[1] == received
-    assert [env.step(0)[4] for _ in range(2)] == [received] * 2
-
-
 @pytest.mark.parametrize("infos", [True, False])
 def test_both_flags_arrive(odd, infos):
     env = odd(infos=infos)

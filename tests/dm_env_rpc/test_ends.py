@@ -89,4 +89,4 @@ def test_closed_connections_are_freed(workers):
                 getattr(client, end)()
             clients.clear()
             del client
-            eventually(lambda: len(held()) == before)
+            eventually(lambda: len(held()) <= before)  # others' may end meanwhile

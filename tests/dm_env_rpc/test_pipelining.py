@@ -144,9 +144,9 @@ def test_late_reply_stays_pending(server, monkeypatch):
         assert client.receive().observations == {"reward": 1.0}
 
 
-def test_lost_connection_ends_all_pending_requests(monkeypatch):
+def test_lost_connection_ends_all_pending_requests(server, monkeypatch):
     monkeypatch.setattr(Echo, "wait", threading.Event())
-    with Server(Echo, "127.0.0.1:0") as server, Client(str(server.address)) as client:
+    with Client(str(server.address)) as client:
         client.join_world()
         client.step()
         for _ in range(3):

@@ -16,7 +16,6 @@ from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
 from rlwire.universe import key, pointer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb import Display, RfbServer
-from rlwire.urls import URL
 from tests.raising import raised
 from tests.waiting import eventually
 
@@ -47,12 +46,8 @@ class Game:
 
     @property
     def url(self):
-        return URL(
-            "universe",
-            self.rewarder.address.host,
-            self.rewarder.address.port,
-            pixels=self.pixels.address.port,
-        )
+        ports = f"{self.pixels.address.port}+{self.rewarder.address.port}"
+        return f"universe://127.0.0.1:{ports}?password=openai"
 
 
 @pytest.fixture

@@ -53,13 +53,10 @@ def test_a_task_watches_and_plays():
 
 def test_unconnected_client_raises():
     client = RfbClient("127.0.0.1:1")
-    for ask in (
-        lambda: client.framebuffer,
-        client.update,
-        client.poll,
-        lambda: client.key("a", True),
-    ):
-        raised(ConnectionClosed, ask)
+    raised(ConnectionClosed, getattr, client, "framebuffer")
+    raised(ConnectionClosed, client.key, "a", True)
+    for call in (client.update, client.poll):
+        raised(ConnectionClosed, call)
     assert client.ended
     assert "127.0.0.1:1" in repr(client)
     with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
