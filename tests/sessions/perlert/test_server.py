@@ -149,17 +149,6 @@ def test_invalid_lobby_messages_are_dropped_and_counted(peer, body, reason):
     assert server.city.clients == {"a": ANN, "b": BOB}
 
 
-def test_last_action_is_used_until_a_new_one_is_received():
-    server = Server("a").play(a=ANN)
-    assert server.city.actions() == {}  # "server instances can choose which action" until then
-    server.rollout(ANN, "action=left")
-    for _ in range(3):
-        server.wait(10)
-        assert server.city.actions() == {"a": "left"}
-    server.rollout(ANN, "action=5,6.78")
-    assert server.city.actions() == {"a": "5,6.78"}
-
-
 def test_lobby_information_must_be_sent_to_all_clients_when_altered():
     server = Server("a b c").join(a=ANN)
     server.lobby(BOB, "register=c,bob")
@@ -380,17 +369,25 @@ def test_client_that_sends_nothing_keeps_its_rate(times):
         server.publish(tick, a=False)
         server.wait(1 / 30)
     assert len(server.from_rollout()) == 59 * 30
+    assert server.city.actions() == {}  # "server instances can choose which action" until then
+    for action in ("left", "5,6.78"):
+        server.rollout(ANN, f"action={action}")
+        for _ in range(3):
+            server.wait(10)
+            assert server.city.actions() == {"a": action}
 
 
 def test_leave_message_frees_a_slot_and_ends_the_rollout_of_the_client():
     server = Server("a b", players=1).join(a=ANN, b=BOB)
-    server.lobby(BOB, "register=rlwire.leave,bob")
-    assert server.city.clients == {"a": ANN}
+    server.lobby(ANN, "ready=a,true")
     server.lobby(EVE, "register=rlwire.leave,eve")
-    server.lobby(BOB, "register=b,bob")
-    for peer, key in (ANN, "a"), (BOB, "b"):
-        server.lobby(peer, f"ready={key},true")
-    assert server.city.rollout is not None
+    assert server.city.clients == {"a": ANN, "b": BOB}
+    # The others' rollout starts without it.
+    assert server.lobby(BOB, "register=rlwire.leave,bob") == [RolloutStarted(server.city)]
+    assert server.city.clients == {"a": ANN}
+    server = Server("a b").join(a=ANN, b=BOB)
+    server.lobby(BOB, "register=rlwire.leave,bob")
+    server.play(a=ANN, b=BOB)
     server.publish(0, a=False, b=False)
     server.lobby(BOB, "register=rlwire.leave,bob")
     server.from_rollout()
@@ -401,12 +398,6 @@ def test_leave_message_frees_a_slot_and_ends_the_rollout_of_the_client():
     assert server.city.rollout is None
     assert server.from_rollout() == []
     assert not server.session.unconfirmed
-
-
-def test_leave_message_starts_the_rollout_of_the_others():
-    server = Server("a b", players=1).join(a=ANN, b=BOB)
-    server.lobby(ANN, "ready=a,true")
-    assert server.lobby(BOB, "register=rlwire.leave,bob") == [RolloutStarted(server.city)]
 
 
 def test_silent_client_is_dropped_from_a_rollout():
