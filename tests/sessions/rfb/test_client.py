@@ -374,6 +374,9 @@ def test_an_update_that_never_ends_is_late():
     assert session.next_deadline() is None
     peer.core.check(100.0)
     assert session.next_deadline() == 105.0
+    peer.feed(data[-1:] + data[:-1])  # each update has its own time
+    peer.core.check(104.0)
+    assert session.next_deadline() == 109.0
     peer.feed(data[-1:])  # one that ends is not late
     peer.core.check(200.0)
     peer.feed(data[:-1])
