@@ -324,6 +324,12 @@ def test_requested_area_is_sent_alone(desk):
     peer.request(1, (0, 0, 16, 16))
     assert not peer.sent
     peer.follow()  # and later the rest
+    for area in ((0, 0, 5, 5), (40, 30, 8, 10)):  # of two requests, all around both
+        peer.request(1, area)
+    desk.show(3)
+    peer.tell()
+    assert peer.messages() == 1
+    assert peer.shows(desk.frame)
     # Beyond the edge, or nowhere at all.
     peer.request(0, (40, 30, 1000, 1000))
     assert peer.messages() == 1
