@@ -22,6 +22,7 @@ from rlwire.codecs.perlert import (
 )
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
+from tests.codecs.perlert.messages import as_tuple
 from tests.mutating import mutated
 from tests.raising import raised
 
@@ -61,15 +62,6 @@ OF_SERVERS = st.one_of(
         st.none() | FREE,
     ),
 )
-
-
-def as_tuple(value):
-    if isinstance(value, AgentSlot):
-        return tuple(getattr(value, name) for name in value.__match_args__)
-    fields = [getattr(value, name) for name in value.__match_args__]
-    if isinstance(value, LobbyInformation):
-        fields[-1] = tuple(map(as_tuple, fields[-1]))
-    return (type(value).__name__, *fields)
 
 
 @settings(max_examples=3 * settings().max_examples)

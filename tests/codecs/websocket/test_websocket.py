@@ -1,6 +1,5 @@
 import mmap
 import pickle
-import struct
 
 import numpy as np
 import pytest
@@ -26,21 +25,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.raising import raised
 
-
-def slow_frame(opcode, payload, *, key=None, fin=True):
-    """Section 5.2, by the letter."""
-    size = len(payload)
-    bit = 0x80 if key is not None else 0
-    head = bytes([(0x80 if fin else 0) | opcode])
-    if size < 126:
-        head += bytes([bit | size])
-    elif size < 65536:
-        head += struct.pack(">BH", bit | 126, size)
-    else:
-        head += struct.pack(">BQ", bit | 127, size)
-    if key is None:
-        return head + payload
-    return head + key + bytes(byte ^ key[i % 4] for i, byte in enumerate(payload))
+SERVER, CLIENT = FrameEncoder(False), FrameEncoder(True)
 
 
 def test_the_rfcs_own_examples():  # section 5.7
@@ -89,7 +74,7 @@ def test_large_parts_of_a_server_are_not_copied():
 
 
 def test_any_buffer_is_read():
-    wire = slow_frame(BINARY, b"abc", key=b"1234")
+    wire = CLIENT.frame(BINARY, b"abc")
     framer = FrameDecoder(True)
     with mmap.mmap(-1, len(wire)) as room:
         room[:] = wire
@@ -107,12 +92,12 @@ def test_any_buffer_is_read():
 
 def test_a_large_payload_is_unmasked_where_it_is():
     payload = bytes(range(256)) * 100
-    block = bytearray(slow_frame(BINARY, payload, key=b"\x01\x02\x03\x04"))
+    block = bytearray(CLIENT.frame(BINARY, payload))
     _, _, taken = FrameDecoder(True).frame(block)
     assert isinstance(taken, memoryview)
     assert taken == payload
     assert bytes(block[-len(payload) :]) == payload
-    fixed = slow_frame(BINARY, payload, key=b"\x01\x02\x03\x04")
+    fixed = CLIENT.frame(BINARY, payload)
     _, _, copied = FrameDecoder(True).frame(fixed)  # bytes cannot be changed
     assert copied == payload
     assert fixed[-1] != payload[-1]
@@ -134,22 +119,22 @@ def test_masks_differ_and_are_drawn_again():
 )
 def test_kind_of_an_endpoint_sets_the_type_of_messages(kind, text, binary):
     framer = FrameDecoder(False, kind)
-    wire = slow_frame(TEXT, "héllo".encode())
+    wire = SERVER.frame(TEXT, "héllo".encode())
     assert framer.message(wire, len(wire)) == text
     assert type(framer.message(wire, len(wire))) is type(text)
-    wire = slow_frame(BINARY, b"\x00\xff")
+    wire = SERVER.frame(BINARY, b"\x00\xff")
     assert framer.message(wire, len(wire)) == binary
 
 
 def test_frames_off_the_fast_path_are_left_to_frame():
     framer = FrameDecoder(False)
     for wire in (
-        slow_frame(PING, b""),
-        slow_frame(CLOSE, b"\x03\xe8"),
-        slow_frame(TEXT, b"a", fin=False),
-        slow_frame(CONTINUATION, b"a"),
-        slow_frame(TEXT, b"\xff"),
-        slow_frame(TEXT, b"a", key=b"1234"),
+        SERVER.frame(PING, b""),
+        SERVER.frame(CLOSE, b"\x03\xe8"),
+        SERVER.frame(TEXT, b"a", False),
+        SERVER.frame(CONTINUATION, b"a"),
+        SERVER.frame(TEXT, b"\xff"),
+        CLIENT.frame(TEXT, b"a"),
         b"\xf1\x00",
         b"\x83\x00",
         b"\x81",
@@ -179,7 +164,7 @@ def test_invalid_frame_heads_are_rejected(wire, why):
 
 def test_limits_come_before_the_payload():
     framer = FrameDecoder(False, "any", Limits(received=1000))
-    assert framer.frame_size(slow_frame(BINARY, bytes(1000))[:4], 0, 4) == 1004
+    assert framer.frame_size(SERVER.frame(BINARY, bytes(1000))[:4], 0, 4) == 1004
     caught = raised(LimitExceeded, framer.frame_size, b"\x82\x7e\x03\xe9", 0, 4)
     assert (caught.limit, caught.size, caught.offset) == ("received", 1001, 1)
     with pytest.raises(LimitExceeded, match="received=300"):
@@ -233,7 +218,7 @@ def test_texts_agree_with_python(data, cut):
     except NotText:
         seen = False
     assert seen == good
-    wire = slow_frame(TEXT, data)
+    wire = SERVER.frame(TEXT, data)
     assert (FrameDecoder(False).message(wire, len(wire)) is not None) == good
 
 
