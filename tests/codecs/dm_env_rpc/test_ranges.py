@@ -27,13 +27,6 @@ def test_missing_bounds_are_those_of_the_dtype(kind):
     assert same(bounds.max, reference.max)
 
 
-def test_infinite_bounds_are_kept():
-    for low, high in ((0.0, np.inf), (-np.inf, 0.0), (-np.inf, np.inf)):
-        spec = d.TensorSpec("x", (), d.DataType.DOUBLE, np.float64(low), np.float64(high))
-        assert d.bounds(spec) == (low, high)
-        assert d.bounds(d.make_spec("x", (), np.float32, low, high)) == (low, high)
-
-
 def foo(dtype, low=None, high=None, shape=()):
     return d.TensorSpec("foo", shape, dtype, low, high)
 
