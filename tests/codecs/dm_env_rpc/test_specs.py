@@ -147,23 +147,18 @@ def test_values_without_bounds_are_not_checked():
     assert unpack(manager, pack(manager, values), True)["x"] == np.inf
 
 
-@pytest.mark.parametrize("dtype", [np.bool_, *(np.dtype(kind) for kind in "bBiIqQfd")], ids=str)
+@pytest.mark.each("dtype", [np.dtype(kind) for kind in "?bBiIqQfd"])
 def test_numbers_are_cast_only_without_a_loss(dtype):
     """As `test_casting.py` has it."""
-    manager = d.SpecManager(
-        {1: d.make_spec("x", (), dtype), 2: d.make_spec("rows", (-1, 2), dtype)}
-    )
-    one = pack(manager, {"x": np.ones((), dtype)})
+    manager = d.SpecManager({1: d.make_spec("x", (), dtype), 2: d.make_spec("y", (2,), dtype)})
     for value in (1, np.uint64(1), np.array(1, ">i2"), True):
-        assert pack(manager, {"x": value}) == one, value
-        rows = pack(manager, {"rows": [[value, value]]})
-        assert unpack(manager, rows)["rows"].tolist() == [[1, 1]]
-    for name, value in (("x", 1.5), ("rows", [[np.float32(1), 1]])):
-        if np.dtype(dtype).kind == "f":
-            pack(manager, {name: value})
+        found = unpack(manager, pack(manager, {"x": value, "y": [value, value]}))
+        assert (found["x"], found["y"].tolist()) == (1, [1, 1])
+    for values in ({"x": 1.5}, {"y": [np.float32(1), 1]}):
+        if dtype.kind == "f":
+            pack(manager, values)
         else:
-            raised(EncodeError, pack, manager, {name: value})
-    raised(EncodeError, pack, manager, {"x": "1"})
+            raised(EncodeError, pack, manager, values)
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(kind) for kind in "bBiIqQfd"], ids=str)
