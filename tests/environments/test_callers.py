@@ -5,7 +5,6 @@ import logging
 import math
 import queue
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -585,42 +584,30 @@ def test_closing_wakes_a_waiting_caller(env, in_thread):
 
 @over_rlx
 @pytest.mark.parametrize("there", [False, True], ids=["for a caller", "for a step"])
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no such signals here")
-def test_ctrl_c_interrupts_a_wait_for_a_caller_or_a_step(env, in_thread, there):
-    received = threading.Event()
-
-    def on_signal(*_):
-        if not received.is_set():
-            received.set()
-            raise KeyboardInterrupt
-
+def test_ctrl_c_interrupts_a_wait_for_a_caller_or_a_step(env, in_thread, there, ctrl_c):
     def interrupt():
         eventually(env.endpoint._lock.locked)
-        # Again and again: one that comes just before a system call does not end that.
-        while not received.wait(0.05):
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        ctrl_c()
 
     def call():
         with AgentProxy(address_of(env)) as agent:
             agent.init()
             agent.update(None, [1, 2])
-            received.wait(60)
+            ctrl_c.heard.wait(60)
             agent.update(1.0, [3, 4])
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, on_signal))
-        if there:
-            in_thread(call)
-            env.reset()
-            env.endpoint.begin_step(0)
-        in_thread(interrupt)
-        raised(KeyboardInterrupt, env.endpoint.finish if there else env.reset)
-        if there:
-            assert "environment 0 " in str(raised(LocalProtocolError, env.step, 0))
-            observation, info = env.reset()
-            assert observation.tolist() == [3, 4]
-            assert info["continued"]
-            env.endpoint.begin_step(0)
+    if there:
+        in_thread(call)
+        env.reset()
+        env.endpoint.begin_step(0)
+    in_thread(interrupt)
+    raised(KeyboardInterrupt, env.endpoint.finish if there else env.reset)
+    if there:
+        assert "environment 0 " in str(raised(LocalProtocolError, env.step, 0))
+        observation, info = env.reset()
+        assert observation.tolist() == [3, 4]
+        assert info["continued"]
+        env.endpoint.begin_step(0)
 
 
 @over_rlx
