@@ -284,23 +284,18 @@ def test_refuse_closes_the_server_session(state, error):
     assert server.reject(error) == []
 
 
+def metric(name, y, x=None, method="scalar"):
+    return {"method": method, "name": name, "y": y, "x": x}
+
+
 @pytest.mark.parametrize(
     ("command", "entries"),
     [
-        ({"name": "a", "y": 1.5, "x": 2}, [{"method": "scalar", "name": "a", "y": 1.5, "x": 2}]),
-        ({"name": "a", "y": 1.5}, [{"method": "scalar", "name": "a", "y": 1.5, "x": None}]),
-        (
-            {"method": "histogram", "name": "a", "y": [1, 2], "x": None},
-            [{"method": "histogram", "name": "a", "y": [1, 2], "x": None}],
-        ),
+        ({"name": "a", "y": 1.5, "x": 2}, [metric("a", 1.5, 2)]),
+        ({"name": "a", "y": 1.5}, [metric("a", 1.5)]),
+        (metric("a", [1, 2], method="histogram"), [metric("a", [1, 2], method="histogram")]),
         ({"data": []}, []),
-        (
-            {"data": [{"name": "a", "y": 1}, {"method": "scalar", "name": "b", "y": 2, "x": 3}]},
-            [
-                {"method": "scalar", "name": "a", "y": 1, "x": None},
-                {"method": "scalar", "name": "b", "y": 2, "x": 3},
-            ],
-        ),
+        ({"data": [{"name": "a", "y": 1}, metric("b", 2, 3)]}, [metric("a", 1), metric("b", 2, 3)]),
     ],
 )
 @pytest.mark.parametrize("state", [RLXState.NEW, RLXState.READY])

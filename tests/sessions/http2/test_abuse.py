@@ -76,15 +76,20 @@ def test_frames_on_a_stream_that_was_reset_are_counted():
         assert reported(raw) == "ENHANCE_YOUR_CALM"
 
 
+def heads(last, first=1, flags=frames.END_HEADERS):
+    """Yield numbers of streams, and the frame that begins each."""
+    sender = Headers()
+    for number in range(first, last, 2):
+        yield number, frames.frame(frames.HEADERS, flags, number, sender.encode(fields()))
+
+
 def flood(raw, make=lambda number: b"", flags=frames.END_HEADERS, first=1):
     """Begin streams, each with more frames, until that is refused; returns how many."""
-    sender = Headers()
     number = first
 
     def go_on():
         nonlocal number
-        for number in range(first, 8 * RESETS_ALLOWED, 2):
-            head = frames.frame(frames.HEADERS, flags, number, sender.encode(fields()))
+        for number, head in heads(8 * RESETS_ALLOWED, first, flags):
             raw.say(head, make(number))
             if not raw.session.closed:
                 raw.hear()
@@ -142,10 +147,8 @@ def test_closed_calls_reset_the_flood_budget():
 def test_streams_of_which_only_one_half_is_closed():
     """A client that never ends its side: the answer ends both (section 8.1)."""
     raw = raw_server(max_streams=5)
-    sender = Headers()
     with at_most(1_000_000):
-        for number in range(1, 1000, 2):
-            head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
+        for number, head in heads(1000):
             ((call, sign),) = raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0"))
             assert sign is BEGUN
             raw.session.send((call, Last(OK, [b"answer"])))
@@ -203,10 +206,8 @@ def test_updates_of_the_table_size_are_bounded(update, fault):
 def test_a_peer_with_a_table_of_four_gigabytes():
     raw = raw_server()
     raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 2**32 - 1}))
-    sender = Headers()
     with at_most(150_000):
-        for number in range(1, 101, 2):
-            head = frames.frame(frames.HEADERS, 5, number, sender.encode(fields()))
+        for number, head in heads(101, flags=frames.END_HEADERS | frames.END_STREAM):
             ((call, _), _) = raw.say(head)
             metadata = ((f"name{number}", "x" * 500),)
             raw.session.send((call, Last(CallStatus("OK", "", metadata))))
@@ -295,10 +296,8 @@ def test_a_reader_of_one_byte_at_a_time_is_served():
 
 def test_unfinished_messages_are_bounded_in_memory():
     raw = raw_server(limits=Limits(received=100_000), max_streams=200)
-    sender = Headers()
     with at_most(2_000_000):
-        for number in range(1, 300, 2):
-            head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
+        for number, head in heads(300):
             raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0\1\x86\xa0x"))
             raw.hear()
     assert raw.session.core.assembling == 200_000
