@@ -9,6 +9,7 @@ import pytest
 
 from rlwire.errors import ConnectionClosed
 from rlwire.transports import udp
+from tests.raising import raised
 from tests.transports import datagram_sessions as sessions
 from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
@@ -127,17 +128,10 @@ def test_wait_returns_the_first_datagram_and_poll_all():
 def test_close_wakes_a_waiting_thread():
     connection = udp.connect("127.0.0.1:1", asks(b"a"))
     ended = []
-
-    def wait():
-        try:
-            connection.wait()
-        except ConnectionClosed as error:
-            ended.append(str(error))
-
-    with meanwhile(wait) as thread:
+    with meanwhile(lambda: ended.append(raised(ConnectionClosed, connection.wait))) as thread:
         time.sleep(0.05)
         assert thread.is_alive()
         connection.close()
         connection.close()
-    assert [text[:13] for text in ended] == ["127.0.0.1:1: "]
+    assert str(*ended).startswith("127.0.0.1:1: ")
     assert connection.sock.raw.fileno() == -1
