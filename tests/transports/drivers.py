@@ -5,6 +5,8 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import socket
+import struct
 import threading
 
 import pytest
@@ -31,6 +33,12 @@ def meanwhile(work, *arguments):
     finally:
         thread.join(20)
         assert not thread.is_alive()
+
+
+def reset(sock):
+    """Close without a farewell of TCP's."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
 
 
 def new_loop(kind):

@@ -43,12 +43,12 @@ class Peer:
         os.close(outward)
 
     @classmethod
-    def connect(cls, path, ring=4096, version=VERSION):
+    def connect(cls, path, ring=4096):
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(20)
         sock.connect(path)
         try:
-            sock.sendall(WORDS.pack(MAGIC, version, ring, ring, 0))
+            sock.sendall(WORDS.pack(MAGIC, VERSION, ring, ring, 0))
             data, files, _, _ = socket.recv_fds(sock, WORDS.size, 2)
             if not data:
                 raise ConnectionResetError("closed instead of an answer")
@@ -76,21 +76,18 @@ class Peer:
     def put(self, ring, at, value):
         self.words[ring][at // 4] = value
 
-    def write(self, data, pieces=1 << 30):
-        """Write in pieces, each of which is read before the next."""
+    def write(self, data):
         ring, size = self.outward, self.sizes[1]
         while data:
             eventually(lambda: (self.gave - self.word(ring, READER)) % GONE < size)
             room = size - (self.gave - self.word(ring, READER)) % GONE
             at = self.gave % size
-            part = data[: min(room, size - at, pieces)]
+            part = data[: min(room, size - at)]
             ring[DATA + at : DATA + at + len(part)] = part
             data = data[len(part) :]
             self.gave = (self.gave + len(part)) % GONE
             self.put(ring, WRITER, self.gave)
             self.ring()
-            if pieces < 1 << 30:
-                eventually(lambda: self.word(ring, READER) == self.gave)
 
     def ring(self):
         """Wake the other up, however it waits: who sleeps wakes up by itself, soon."""

@@ -1,8 +1,6 @@
 """Replies that come later, over each kind of server, from the loop's own thread and from others."""
 
 import asyncio
-import socket
-import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
@@ -14,7 +12,7 @@ from rlwire.streams import NOTHING
 from rlwire.transports import tcp
 from rlwire.transports.deferred import DeferredReply
 from tests.raising import raised
-from tests.transports.drivers import SERVERS, Echo, serving
+from tests.transports.drivers import SERVERS, Echo, reset, serving
 from tests.waiting import eventually
 
 WAYS = [*((kind, False) for kind in SERVERS), *((kind, True) for kind in SERVERS[1:])]
@@ -93,8 +91,7 @@ def test_a_peer_that_leaves_cancels_it(way, blobs, raw):
     peer = raw(server.address)
     peer.sendall(blobs.frame(b"x"))
     eventually(lambda: later.made)
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    peer.close()
+    reset(peer)
     eventually(lambda: server.connections == 0)
     assert later.made[0].cancelled()
     later.made[0].set(b"for nobody")

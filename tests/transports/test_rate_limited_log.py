@@ -2,7 +2,6 @@
 
 import logging
 import pickle
-import socket
 
 import pytest
 
@@ -10,6 +9,7 @@ from rlwire.codecs import rlx as codec
 from rlwire.sessions import rlx
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.server import ThreadServer
+from rlwire.transports.sockets import connected_socket
 
 
 class Clock:
@@ -74,8 +74,7 @@ def test_a_server_refuses_many_in_a_few_lines(caplog, monkeypatch):
     )
     with server:
         for _ in range(60):
-            with socket.create_connection((server.address.host, server.address.port)) as peer:
-                peer.settimeout(20)
+            with connected_socket(server.address, 20.0) as peer:
                 peer.sendall(wrong)
                 while peer.recv(4096):
                     pass

@@ -9,7 +9,6 @@ import errno
 import functools
 import logging
 import socket
-import struct
 import sys
 import threading
 import time
@@ -25,7 +24,16 @@ from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
 from rlwire.transports.waits import drive, drive_async
 from tests.raising import raised
-from tests.transports.drivers import Echo, echo, echoing, ended, meanwhile, new_loop, with_settings
+from tests.transports.drivers import (
+    Echo,
+    echo,
+    echoing,
+    ended,
+    meanwhile,
+    new_loop,
+    reset,
+    with_settings,
+)
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -46,12 +54,6 @@ def server(start, kind):
 def dial(blobs):
     with contextlib.ExitStack() as stack:
         yield lambda server: stack.enter_context(tcp.connect(server.address, blobs()))
-
-
-def reset(sock):
-    """Close without a farewell of TCP's."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()
 
 
 def test_a_connection_ends_alone_and_for_a_counted_reason(

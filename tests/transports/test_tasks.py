@@ -198,8 +198,7 @@ async def test_flood_of_connections_lets_other_tasks_run(run, blobs, kind, admit
         with contextlib.ExitStack() as stack:
             # The loop does not run meanwhile: all wait in the listener's queue.
             for _ in range(storm):
-                where = (server.address.host, server.address.port)
-                sock = stack.enter_context(socket.create_connection(where, timeout=10))
+                sock = stack.enter_context(sockets.connected_socket(server.address, 10.0))
                 sock.sendall(b"\xff garbage")
             between = []
             until = time.monotonic() + 60

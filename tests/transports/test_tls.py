@@ -10,7 +10,6 @@ import logging
 import os
 import socket
 import ssl
-import struct
 import time
 import tracemalloc
 import warnings
@@ -21,9 +20,10 @@ from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.transports import tcp_asyncio
 from rlwire.transports.server import ServerSettings
 from rlwire.transports.server_asyncio import LoopServer
-from rlwire.transports.sockets import Backoff
+from rlwire.transports.sockets import Backoff, connected_socket
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.raising import raised
+from tests.transports.drivers import reset
 from tests.waiting import eventually, eventually_async
 
 
@@ -91,8 +91,7 @@ def test_files_that_are_missing_or_wrong_are_named(files, tmp_path, side):
 
 
 def shake(server, contexts):
-    where = (server.address.host, server.address.port)
-    sock = socket.create_connection(where, timeout=10)
+    sock = connected_socket(server.address, 10.0)
     return contexts[1].wrap_socket(sock, server_hostname="127.0.0.1")
 
 
@@ -124,7 +123,7 @@ def test_peer_that_closes_without_close_notify_is_a_broken_connection(
     sock.sendall(blobs.frame(b"x"))
     assert read_frame(sock) == b"x"
     if how == "resets":
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset(sock)
     elif how != "closes":
         socket.socket.send(sock, b"no record of TLS's begins like this")
         with contextlib.suppress(OSError):
@@ -191,8 +190,7 @@ def test_handshakes_use_little_memory_and_free_it(run, blobs, kind, contexts, ou
                             )
                             tls.sendall(blobs.frame(b"x"))
                             continue
-                        where = (server.address.host, server.address.port)
-                        sock = stack.enter_context(socket.create_connection(where, timeout=10))
+                        sock = stack.enter_context(connected_socket(server.address, 10.0))
                         sock.sendall(words)
                     await eventually_async(lambda: server.connections == count)
                     await asyncio.sleep(0.02)
