@@ -72,7 +72,7 @@ def floats(size):
 @every_codec
 @pytest.mark.each("size", SIZES)
 @pytest.mark.each("shift", range(9))
-def test_copy_says_which_arrays_are_views(codec, size, shift):
+def test_copy_option_selects_which_arrays_are_views(codec, size, shift):
     data = codec.encode([floats(size)])
     block, part = in_block(data, shift)
     begin = np.frombuffer(block, "u1").ctypes.data + shift + data.find(floats(size).tobytes())
@@ -104,7 +104,7 @@ def test_copy_says_which_arrays_are_views(codec, size, shift):
     ],
     ids=["bytes", "bytearray", "view", "view rw", "view ro", "array ro", "array", "Block"],
 )
-def test_a_view_is_writable_if_the_buffer_is(codec, feed, writable):
+def test_view_is_writable_if_its_buffer_is(codec, feed, writable):
     buffer = feed(codec.encode([floats(1000)]))
     assert codec.decode(buffer, copy=True)[0].flags.writeable
     (array,) = codec.decode(buffer, copy=None)
@@ -120,7 +120,7 @@ def test_a_view_is_writable_if_the_buffer_is(codec, feed, writable):
 
 
 @every_codec
-def test_a_view_keeps_a_block_alive(codec):
+def test_view_keeps_its_block_alive(codec):
     block, part = in_block(codec.encode([floats(1000)]))
     references = sys.getrefcount(block)
     first = codec.decode(part, copy=False)[0][10:20]
@@ -136,7 +136,7 @@ def test_a_view_keeps_a_block_alive(codec):
 
 
 @every_codec
-def test_a_bytearray_cannot_be_resized_while_a_view_lives(codec):
+def test_bytearray_cannot_be_resized_while_a_view_exists(codec):
     data = bytearray(codec.encode([floats(10)]))
     copied = codec.decode(data)
     found = codec.decode(data, copy=False)
@@ -151,7 +151,7 @@ def test_a_bytearray_cannot_be_resized_while_a_view_lives(codec):
 
 @every_codec
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="no __buffer__ in Python before 3.12")
-def test_an_object_that_gives_other_memory_each_time_has_no_views(codec):
+def test_views_of_a_buffer_with_unstable_memory_are_rejected(codec):
     class Fickle:
         def __buffer__(self, flags):
             return memoryview(bytearray(codec.encode([floats(1000)])))
@@ -162,7 +162,7 @@ def test_an_object_that_gives_other_memory_each_time_has_no_views(codec):
 
 
 @every_codec
-def test_a_contiguous_buffer_is_needed(codec):
+def test_decoder_rejects_non_contiguous_buffers(codec):
     for other in ("text", None, 5, [1, 2], {}):
         raised(TypeError, codec.decode, other)
     raised(BufferError, codec.decode, memoryview(codec.encode([floats(3)]))[::2])
@@ -173,7 +173,7 @@ def test_a_contiguous_buffer_is_needed(codec):
 @pytest.mark.parametrize(
     ("name", "count"), [("tensors", 1), *itertools.product(SEVERAL, [1, 8, 9, 100])]
 )
-def test_parts_refer_to_large_arrays_and_keep_them(name, count):
+def test_encoded_parts_reference_large_arrays(name, count):
     codec, arrays = ALL[name], [floats(REFERENCED + number) for number in range(count)]
     watched = [weakref.ref(array) for array in arrays]
     parts = codec.parts(arrays)
@@ -212,7 +212,7 @@ def test_failed_encoding_keeps_no_reference(name, call):
 
 @pytest.mark.parametrize("name", [name for name, codec in ALL.items() if codec.into])
 @pytest.mark.parametrize("array", [floats(3), floats(5000), np.arange(9)], ids=np.size)
-def test_encode_into_needs_just_the_room_of_the_message(name, array):
+def test_encode_into_requires_exactly_the_message_size(name, array):
     codec, arrays = ALL[name], [array]
     wire = codec.encode(arrays)
     size = len(wire)

@@ -54,7 +54,7 @@ LAYOUTS = {
 
 
 @pytest.mark.each(("name", "order"), ORDERED)
-def test_arrays_of_any_dtype_order_and_layout_round_trip(name, order, oracle, same):
+def test_arrays_of_each_dtype_order_and_layout_round_trip(name, order, oracle, same):
     dtype = np.dtype(name).newbyteorder(order)
     values = (BASE % 2 if dtype.kind == "b" else BASE).astype(dtype)
     assert values.dtype.str == dtype.str
@@ -84,7 +84,7 @@ def test_arrays_of_any_dtype_order_and_layout_round_trip(name, order, oracle, sa
         ("timedelta64", "<m8"), ("c16", "<c16"),
     ],
 )  # fmt: skip
-def test_other_names_of_dtypes_are_decoded(name, dtype):
+def test_dtype_aliases_are_decoded(name, dtype):
     wanted = np.dtype(dtype)
     head = b"\1\0\0\0\0\0\0\0\7" + len(name).to_bytes(4, "little") + name.encode()
     size = wanted.itemsize.to_bytes(4, "little")
@@ -117,7 +117,7 @@ def test_arrays_without_a_plain_dtype_are_rejected(value):
     assert str(value.dtype) in str(caught)
 
 
-def test_numpy_s_variable_strings_are_refused():
+def test_numpy_variable_width_strings_are_rejected():
     kind = getattr(getattr(np, "dtypes", None), "StringDType", None)
     if kind is None:
         pytest.skip("NumPy before 2.0 has no StringDType")
@@ -125,7 +125,7 @@ def test_numpy_s_variable_strings_are_refused():
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
-def test_dtypes_of_other_packages_are_refused(name):
+def test_ml_dtypes_arrays_are_rejected_by_rlx(name):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     raised(EncodeError, rlx.encode, {"a": np.zeros(3, getattr(ml_dtypes, name))})
 
@@ -234,15 +234,15 @@ def test_released_memoryview_is_an_encode_error():
 @pytest.mark.parametrize(
     "value", [WithArray(np.array([None])), (Floats * 2)(), WithArray(np.zeros(1, "V3"))]
 )
-def test_one_that_gives_no_plain_dtype(value):
+def test_array_like_without_a_plain_dtype_is_rejected(value):
     raised(EncodeError, rlx.encode, {"a": value})
 
 
-def test_an_interrupt_is_no_encode_error():
+def test_keyboard_interrupt_propagates_from_the_encoder():
     raised(KeyboardInterrupt, rlx.encode, {"a": WithArray(KeyboardInterrupt())})
 
 
-def test_more_dimensions_than_rlx_has_are_rejected():
+def test_array_over_32_dimensions_is_rejected():
     try:
         many = np.zeros((1,) * 33)
     except ValueError:

@@ -209,7 +209,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_all_of_a_message_counts(name):
+def test_each_part_of_a_message_counts_toward_the_expanded_limit(name):
     decode, wire = HOSTILE[name]
     found, peak = made(decode, wire)
     assert isinstance(found, LimitExceeded)
@@ -222,7 +222,7 @@ def test_all_of_a_message_counts(name):
 
 @pytest.mark.parametrize("kind", ["U", "S"])
 @pytest.mark.parametrize("size", [2, 1000, 500_000_000])
-def test_a_scalar_is_as_long_as_its_dtype_says(kind, size):
+def test_scalar_of_another_length_than_its_dtype_is_rejected(kind, size):
     value = "x" if kind == "U" else b"x"
     wire = plain.packb(generic(f"<{kind}{size}", value))
     found, peak = made(msgpack.decode, wire, DEFAULT)
@@ -235,7 +235,7 @@ def test_a_scalar_is_as_long_as_its_dtype_says(kind, size):
     assert right.dtype == np.dtype(f"{kind}3")
 
 
-def test_an_item_counts_256_bytes_in_each_codec():
+def test_item_counts_as_256_bytes_in_each_codec():
     """The number that `Limits` states."""
     for decode, wire in [
         (rlx.decode, rlx.encode({"a": [1, 2, {"b": 3}]})),
@@ -247,7 +247,7 @@ def test_an_item_counts_256_bytes_in_each_codec():
         assert raised(LimitExceeded, decode, wire, limits=few).limit == "expanded"
 
 
-def test_errors_name_the_limit_the_place_and_the_path():
+def test_budget_error_has_limit_offset_and_path():
     for decode, wire, path in [
         (rlx.decode, rlx.encode({"a": {"b": Image.new("1", (8, 1000))}}), "$.a.b"),
         (msgpack.decode, plain.packb({"a": {"b": "x" * 1000 + EMOJI}}), "$.a.b"),
@@ -295,7 +295,7 @@ for how, wire in asked:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the process's size")
-def test_the_whole_process_stays_small():
+def test_hostile_messages_keep_the_process_under_600_mib():
     """Messages that took gigabytes: 600 MiB are enough to refuse them."""
     asked = [
         ("scalar", plain.packb(generic("<U500000000"))),

@@ -20,7 +20,7 @@ def tried(value, dtype):
 
 
 @pytest.mark.parametrize("source", INTEGERS, ids=str)
-def test_integers_are_cast_only_without_a_loss(source):
+def test_integers_are_cast_only_without_loss(source):
     """As Python's integers, which have no end, compare."""
     info = np.iinfo(source)
     near = {sign * 2**bits + by for bits in range(65) for sign in (1, -1) for by in (-1, 0, 1)}
@@ -60,7 +60,7 @@ def test_floats_are_not_cast_to_integers():
 @pytest.mark.parametrize(
     "value", ["1", b"1", 1j, None, {}, 2**64, -(2**63) - 1, np.datetime64(1, "s")], ids=repr
 )
-def test_values_that_are_not_numbers_are_rejected(value):
+def test_non_numeric_values_are_rejected(value):
     for dtype in (*INTEGERS, *FLOATS, BOOL):
         raised(EncodeError, cast, value, dtype, "it")
 
@@ -75,6 +75,6 @@ def test_empty_arrays_cast_to_any_dtype():
             assert cast(value, dtype, "it").dtype == dtype
 
 
-def test_array_of_the_right_dtype_is_not_copied():
+def test_array_of_the_requested_dtype_is_not_copied():
     array = np.arange(3)
     assert cast(array, array.dtype, "it") is array

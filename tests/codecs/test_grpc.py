@@ -19,20 +19,20 @@ from tests.raising import raised
         ("\x7f", "%7F"),
     ],
 )
-def test_messages_are_percent_encoded(text, encoded):
+def test_status_messages_are_percent_encoded(text, encoded):
     assert grpc.encode_message(text) == encoded
     assert grpc.decode_message(encoded) == text
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",))))
-def test_any_message_round_trips(text):
+def test_random_status_message_round_trips(text):
     encoded = grpc.encode_message(text)
     assert encoded.isascii()
     assert encoded.isprintable()
     assert grpc.decode_message(encoded) == text
 
 
-def test_messages_that_are_wrong_are_kept():
+def test_malformed_percent_encoding_keeps_the_message():
     """PROTOCOL-HTTP2.md: a wrong encoding MUST NOT lose the message."""
     assert grpc.decode_message("50% of %zz %4") == "50% of %zz %4"
     assert grpc.decode_message("%C3") == "\ufffd"
@@ -56,7 +56,7 @@ def test_malformed_timeouts_are_rejected(text):
     raised(DecodeError, grpc.decode_timeout, text)
 
 
-def test_statuses_have_the_numbers_of_grpc():
+def test_status_codes_equal_those_of_grpc():
     assert [grpc.status_code(name) for name in grpc.Code.__members__] == list(range(17))
     assert grpc.decode_status("5") == "NOT_FOUND"
     assert grpc.decode_status("99") == "UNKNOWN"
@@ -82,7 +82,7 @@ def test_metadata_round_trips():
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_come_back_padded_or_not(value):
+def test_binary_metadata_is_decoded_with_and_without_padding(value):
     [(name, text)] = grpc.encode_metadata([("x-bin", value)])
     assert not text.endswith("=")
     for padded in (text, text + "=" * (-len(text) % 4)):
@@ -97,7 +97,7 @@ def test_any_bytes_come_back_padded_or_not(value):
         ("a", " b"), ("a", "é"), ("a", b"\xff"), ("a-bin", "text"),
     ],
 )  # fmt: skip
-def test_invalid_metadata_is_not_encoded(name, value):
+def test_encoder_rejects_invalid_metadata(name, value):
     raised(EncodeError, grpc.encode_metadata, [(name, value)])
 
 

@@ -15,7 +15,7 @@ DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (7,), (0,), (2, 0), (0, 2), (2, 3, 4), (1,) * 31])
-def test_round_trips(dtype, shape):
+def test_arrays_round_trip_through_json(dtype, shape):
     bits = np.random.default_rng(1).integers(0, 2**63, shape)
     array = (bits % 2).astype(dtype) if dtype in "?f2f4f8>f8" else bits.astype(dtype)
     if array.dtype.kind == "f":
@@ -32,7 +32,7 @@ def test_round_trips(dtype, shape):
 @pytest.mark.parametrize(
     "value", [np.array(1), np.array([np.nan]), np.array(["a"]), np.zeros(2, "c8")]
 )
-def test_values_without_json_form_have_no_text(value):
+def test_text_of_an_array_without_json_form_is_none(value):
     assert _json_arrays.text_of(value) is None
 
 
@@ -49,7 +49,7 @@ def test_values_without_json_form_have_no_text(value):
         ),
     ],
 )
-def test_the_same_array_as_numpy(text):
+def test_json_text_is_decoded_to_the_array_of_numpy(text):
     found, expected = _json_arrays.array_of(text.encode()), np.array(json.loads(text))
     assert found is not None
     assert found.dtype == expected.dtype
@@ -65,11 +65,11 @@ def test_the_same_array_as_numpy(text):
         *("[", "[1", "[1,", "[-", "[1.", "[[1]", "[01]", "[1]]", ""),
     ],
 )
-def test_irregular_json_is_left_to_the_json_module(text):
+def test_irregular_json_is_left_to_the_general_decoder(text):
     assert _json_arrays.array_of(text.encode()) is None
 
 
-def test_measures_equal_those_of_the_json_module():
+def test_measured_items_and_depth_equal_those_of_the_value():
     draw = random.Random(1)
 
     def value(depth):

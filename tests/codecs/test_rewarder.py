@@ -70,7 +70,7 @@ def wire(method, headers, body):
 
 
 @BY_METHOD
-def test_examples(method, headers, body, message):
+def test_example_of_each_method_round_trips(method, headers, body, message):
     text = wire(method, headers, body)
     assert repr(decode(text)) == repr(message)  # arrays have no one truth value
     for order in ({"body": body, "headers": headers, "method": method}, json.loads(text)):
@@ -84,13 +84,13 @@ def test_examples(method, headers, body, message):
 
 
 @BY_METHOD
-def test_every_prefix_is_refused(method, headers, body, message):
+def test_truncated_message_is_rejected(method, headers, body, message):
     for text in (wire(method, headers, body), wire(method, headers, body)[::-1]):
         for size in range(len(text)):
             assert raised(DecodeError, decode, text[:size]).offset <= size
 
 
-def test_null_is_a_missing_header():
+def test_null_header_is_decoded_as_missing():
     names = ("sent_at", "message_id", "episode_id", "parent_message_id", "parent_runtime")
     message = decode(wire("v0.control.ping", dict.fromkeys(names), {}))
     assert message == ControlPing()
@@ -101,7 +101,7 @@ def test_null_is_a_missing_header():
     assert reset == EnvReset(None)
 
 
-def test_stamps():
+def test_encoder_sets_time_and_id_given_as_arguments():
     message = EnvReward(1.5, True, {"a": 1}, sent_at=1, message_id=2, episode_id="1.0")
     stamped = json.loads(encode(message, sent_at=7.25, message_id=9))
     assert stamped["headers"] == {"sent_at": 7.25, "message_id": 9, "episode_id": "1.0"}
@@ -116,7 +116,7 @@ def test_stamps():
         ([2**63], "u8"),
     ],
 )  # fmt: skip
-def test_numbers_become_arrays(observation, dtype):
+def test_numeric_observations_are_decoded_as_arrays(observation, dtype):
     for more in ({}, {"more": 1}):
         message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
         assert isinstance(message, EnvObservation)
@@ -131,7 +131,7 @@ def test_numbers_become_arrays(observation, dtype):
     "observation",
     [None, 5, "x", {"a": [1]}, [True], [1, None], [[1], [2, 3]], [1, "]"], ["]"], [[], 1], 2**70],
 )
-def test_other_observations_stay(observation):
+def test_non_numeric_observations_are_decoded_unchanged(observation):
     for more in ({}, {"more": 1}):
         message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
         assert isinstance(message, EnvObservation)
@@ -142,7 +142,7 @@ def test_other_observations_stay(observation):
 @pytest.mark.parametrize(
     ("reward", "text"), [(np.float64(0.1), b"0.1"), (np.int16(-3), b"-3"), (np.array(2.5), b"2.5")]
 )
-def test_rewards_of_numpy(reward, text):
+def test_numpy_rewards_are_encoded_as_numbers(reward, text):
     assert b'"reward":' + text + b',"done":true' in encode(EnvReward(reward, True))
 
 
@@ -189,7 +189,7 @@ def test_rewards_of_numpy(reward, text):
         (b'{"method":"v0.control.\xff"}', 22),
     ],
 )  # fmt: skip
-def test_bad_messages(text, where):
+def test_malformed_message_error_has_offset_or_path(text, where):
     """Errors have the offset, or the path and, if it was read, the method."""
     caught = raised(DecodeError, decode, text)
     assert where == (caught.offset if isinstance(where, int) else caught.path)
@@ -209,7 +209,7 @@ def test_bad_messages(text, where):
         ({}, Limits(message=50), "message"),
     ],
 )
-def test_limits(body, limits, name):
+def test_message_over_the_limits_is_rejected(body, limits, name):
     body = {"observation": 1, **body}
     for order in (("method", "body"), ("body", "method")):
         parts = {"method": "v0.env.observation", "body": body}
@@ -218,7 +218,7 @@ def test_limits(body, limits, name):
         assert raised(LimitExceeded, decode, text, limits=limits).limit == name
 
 
-def test_deep_json():
+def test_json_over_the_depth_limit_is_rejected():
     for text in (
         b'{"method":"v0.env.reward","body":{"info":' + b'{"a":' * 100_000,
         b'{"body":' + b"[" * 100_000,
@@ -275,7 +275,7 @@ def test_unencodable_values_are_rejected_with_their_path(message, path):
         ),
     ],
 )
-def test_numbers_that_json_has_not_are_restored(message, body):
+def test_numbers_without_json_form_round_trip(message, body):
     data = encode(message)
     assert data.partition(b'"body":')[2] == b"{%b}}" % body.encode()
     again = decode(data)
@@ -287,7 +287,7 @@ def test_numbers_that_json_has_not_are_restored(message, body):
     )
 
 
-def test_limits_bound_encoded_messages():
+def test_encoder_rejects_messages_over_the_limits():
     with pytest.raises(LimitExceeded, match="message=100"):
         encode(EnvText("x" * 100), limits=Limits(message=100))
     deep = 1
@@ -298,7 +298,7 @@ def test_limits_bound_encoded_messages():
 
 
 @pytest.mark.parametrize("action", [["KeyEvent"], [(1, 2)], [()], 5])
-def test_actions_are_events(action):
+def test_agent_action_rejects_values_other_than_event_lists(action):
     raised(TypeError, AgentAction, action)
 
 
@@ -342,7 +342,7 @@ MESSAGES = st.one_of(
 
 @given(MESSAGES, ANY_HEADERS, OTHERS)
 @settings(max_examples=3 * settings().max_examples)
-def test_any_message_round_trips(made, headers, members):
+def test_random_message_round_trips(made, headers, members):
     kind, values = made
     if kind is not UnknownMessage:
         headers["extra_body"] = members
@@ -363,7 +363,7 @@ def test_any_message_round_trips(made, headers, members):
         "from rlwire.rlx import RLXPageServer; RLXPageServer('rlx://localhost:7001')",
     ],
 )
-def test_without_msgspec_the_error_names_the_extra(use):
+def test_missing_msgspec_error_names_the_extra(use):
     # Compiled modules take None in sys.modules for the module.
     gone = (
         "import sys, rlwire\n"
@@ -385,7 +385,7 @@ def binary_message(observation, limits=DEFAULT):
     return b"".join(push.numbered(7, True))
 
 
-def test_binary_message_has_the_arrays_of_its_text():
+def test_binary_message_contains_the_arrays_of_its_text():
     tree = {"a": np.arange(1000, dtype="u1"), "b": [np.ones((30, 9), ">f8"), 5, "x"]}
     data = binary_message(tree)
     for buffer in (data, bytearray(data), memoryview(data)):
@@ -409,7 +409,7 @@ def test_binary_message_has_the_arrays_of_its_text():
     assert push.numbered(7, True) == push.numbered(7)  # small arrays are numbers
 
 
-def test_every_prefix_of_a_binary_message_is_refused():
+def test_truncated_binary_message_is_rejected():
     data = binary_message({"a": np.arange(600, dtype="u1")})
     for size in range(1, len(data)):
         raised((DecodeError, LimitExceeded), decode, data[:size])
@@ -433,14 +433,14 @@ def test_every_prefix_of_a_binary_message_is_refused():
         (b'[[[],"uint8",' + b",".join([b"0"] * 33) + b"]]", "dims"),
     ],
 )
-def test_invalid_arrays_of_a_binary_message(marks, error):
+def test_binary_message_with_invalid_arrays_is_rejected(marks, error):
     text = b'{"method":"v0.env.observation","headers":{},"body":{"observation":false}}'
     data = struct.pack("<BBHI", 255, 1, len(marks), len(text)) + text + marks
     with pytest.raises((DecodeError, LimitExceeded), match=error):
         decode(data + bytes(-len(data) % 64))
 
 
-def test_binary_messages_have_limits_and_one_method():
+def test_binary_message_over_the_limit_or_of_another_method_is_rejected():
     data = binary_message(np.zeros(4096, "u1"))
     assert raised(LimitExceeded, decode, data, limits=Limits(message=4096)).limit == "message"
     with pytest.raises(LimitExceeded, match="message"):

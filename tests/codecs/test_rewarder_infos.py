@@ -9,7 +9,7 @@ from rlwire.errors import EncodeError
 from tests.raising import raised
 
 
-def test_arrays_come_back_as_arrays():
+def test_arrays_in_an_info_round_trip():
     info = {
         "mask": np.array([1, 0, 1], np.int8),
         "deep": {"flags": np.array([[True], [False]]), "lives": 3, "none": np.zeros((2, 0))},
@@ -30,7 +30,7 @@ def test_arrays_come_back_as_arrays():
     assert (got["list"], got["text"]) == ([1, 2], "x")
 
 
-def test_an_info_without_arrays_is_the_same_object():
+def test_info_without_arrays_is_returned_unchanged():
     info = {"lives": 3, "deep": {"x": [1]}}
     assert mark_arrays(info) is info
     assert restore_arrays(info) is info
@@ -46,12 +46,12 @@ def test_an_info_without_arrays_is_the_same_object():
     ],
     ids=str,
 )
-def test_marks_that_do_not_fit_change_nothing(marks):
+def test_inconsistent_array_marks_are_ignored(marks):
     assert restore_arrays({"x": [1, 2], ARRAYS: marks}) == {"x": [1, 2]}
 
 
 @pytest.mark.parametrize("value", ["a", None, {"x": 1}, [[1], [2, 3]], [1e400], ["x", "y"], [300]])
-def test_values_that_are_no_array_stay(value):
+def test_marked_values_that_are_not_arrays_are_unchanged(value):
     assert restore_arrays({"x": value, ARRAYS: {"x": ["int8", 1]}}) == {"x": value}
 
 

@@ -42,7 +42,7 @@ CODECS = {
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_threads_share_a_codec(name, same):
+def test_codec_shared_between_threads_is_correct(name, same):
     values, encode, decode = CODECS[name]
     expected = [encode(value) for value in values]
 

@@ -81,7 +81,7 @@ def test_class_is_constructed_once_before_the_port_opens():
 
 
 @pytest.mark.parametrize("error", [ValueError("close"), SystemExit("close")])
-def test_class_whose_close_fails_is_served(error, monkeypatch, caplog):
+def test_server_logs_and_survives_a_failing_environment_close(error, monkeypatch, caplog):
     def close(self):
         raise error
 
@@ -93,7 +93,7 @@ def test_class_whose_close_fails_is_served(error, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("infos", [True, False])
-def test_both_flags_arrive(odd, infos):
+def test_client_receives_terminated_and_truncated_unchanged(odd, infos):
     env = odd(infos=infos)
     Odd.info = {"a": 1}
     for flags in ((False, False), (False, True), (True, np.False_), (np.True_, True)):
@@ -108,18 +108,18 @@ def test_both_flags_arrive(odd, infos):
         (Fraction(1, 4), 0.25), (Decimal("0.5"), 0.5), (np.float16(3), 3.0), (np.bool_(True), 1.0),
     ],
 )  # fmt: skip
-def test_any_single_number_is_a_reward(env, reward, received):
+def test_client_receives_a_reward_of_any_scalar_type_as_a_float(env, reward, received):
     assert step_with(env, reward, False, False)[1] == received
 
 
 @pytest.mark.each("reward", ["1", np.zeros(2), 1j, 10**400, [[1], [2, 3]], [None]])
-def test_reward_that_is_not_one_number_fails_its_step_alone(env, reward):
+def test_non_scalar_reward_fails_only_its_step(env, reward):
     assert "'reward'" in str(raised(StatusError, step_with, env, reward, False, False))
     assert step_with(env, 2.0, False, False)[1] == 2.0
 
 
 @pytest.mark.each("seed", [2**128 - 1, 2**64, 2**63, 0])
-def test_seed_arrives_whole(env, seed):
+def test_environment_receives_seeds_of_up_to_128_bits(env, seed):
     env.reset(seed=seed)
     assert Odd.given == (seed, None)
 
@@ -131,7 +131,7 @@ def test_seed_arrives_whole(env, seed):
         {"b": {"c": [None]}}, {"a.b": 1}, {1: 2}, "x", 2**63,
     ],
 )  # fmt: skip
-def test_option_arrives_as_it_was_given(env, value):
+def test_environment_receives_reset_options_with_value_and_type(env, value):
     env.reset(options={"value": value, "other": 1})
     seed, options = Odd.given
     assert (seed, options) == (None, {"value": value, "other": 1})
@@ -139,7 +139,7 @@ def test_option_arrives_as_it_was_given(env, value):
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_failed_reset_leaves_no_seed_and_no_options(vector):
+def test_failed_reset_discards_its_seed_and_options(vector):
     with (
         rlwire.serve(Odd, URL, accepts=["options"]) as server,
         rlwire.make_vec([server.url]) if vector else rlwire.make(server.url) as env,
@@ -152,7 +152,7 @@ def test_failed_reset_leaves_no_seed_and_no_options(vector):
     assert Odd.given == (None, None)
 
 
-def test_option_that_cannot_be_sent_is_named(env):
+def test_error_names_the_option_that_cannot_be_encoded(env):
     itself = {}
     itself["me"] = itself
     for value in (object(), {1, 2}, itself, {"a": object()}):
@@ -160,7 +160,7 @@ def test_option_that_cannot_be_sent_is_named(env):
     env.reset()
 
 
-def test_packed_options_need_no_less_acceptance(odd):
+def test_server_checks_packed_options_against_accepts(odd):
     env = odd(accepts="options.level")
     env.reset(options={"level": ["a", 1]})
     assert Odd.given == (None, {"level": ["a", 1]})

@@ -30,7 +30,7 @@ class TestAgainstTheReference:
         with Client(reference_server) as client:
             yield client
 
-    def test_the_life_of_a_world(self, client):
+    def test_client_creates_joins_steps_resets_and_destroys_a_world(self, client):
         assert (client.state, client.specs, client.world_name) == OUTSIDE
         assert not client.closed
         name = client.create_world({"first": np.int64(3)})
@@ -63,7 +63,7 @@ class TestAgainstTheReference:
         assert raised(StatusError, client.join_world, name).code == Code.NOT_FOUND
 
     @pytest.mark.parametrize("copy", [True, False, None])
-    def test_broadcast_observation_is_a_view_without_copies(self, reference_server, copy):
+    def test_broadcast_observation_is_a_view_without_the_copy_option(self, reference_server, copy):
         with Client(reference_server, copy=copy) as client:
             client.join_world(client.create_world())
             place = client.step(requested=["place"]).observations["place"]
@@ -71,7 +71,7 @@ class TestAgainstTheReference:
             assert place.strides == ((4,) if copy else (0,))
             assert place.flags.writeable is bool(copy)
 
-    def test_errors_have_code_message_and_details(self, client):
+    def test_status_error_has_code_message_and_details(self, client):
         error = raised(StatusError, client.destroy_world, "x")
         assert isinstance(error, PeerError)
         assert (error.code, error.message) == (Code.NOT_FOUND, "there is no world 'x'")
@@ -117,7 +117,7 @@ def client(server):
 
 
 @pytest.mark.parametrize("end", ["idle", "cancel"])
-def test_late_or_cancelled_reply_raises(server, end):
+def test_timed_out_or_cancelled_request_raises(server, end):
     with Client(server.address, timeout=Timeouts(idle=1.5 if end == "idle" else 60)) as client:
         client.join_world()
         client.step()
@@ -143,7 +143,7 @@ def test_closed_client_names_the_remedy_and_connects_again(server):
 
 
 class TestReconnecting:
-    def test_the_same_world_again(self, client, caplog):
+    def test_client_rejoins_its_world_after_a_lost_connection(self, client, caplog):
         caplog.set_level(logging.INFO, "rlwire.dm_env_rpc.client")
         name = client.create_world({"start": 5})
         specs = client.join_world(name, {"race": "elf"})
@@ -157,7 +157,7 @@ class TestReconnecting:
         assert client.step().observations["count"] == 5
         assert f"joined world {name!r}" in caplog.text
 
-    def test_a_world_that_the_server_has_forgotten(self, server, client, caplog):
+    def test_client_recreates_its_world_on_a_restarted_server(self, server, client, caplog):
         client.create_world({"start": 1})
         name = client.create_world({"start": 7})
         client.join_world(name, {"race": "elf"})
@@ -176,7 +176,7 @@ class TestReconnecting:
             timer.join()
             again.stop()
 
-    def test_destroyed_world_of_another_client_interrupts_the_agent(self, server, client):
+    def test_reconnect_to_a_world_that_its_owner_destroyed_fails(self, server, client):
         def destroyed():
             with contextlib.suppress(StatusError):  # until the server has noticed
                 owner.destroy_world(name)

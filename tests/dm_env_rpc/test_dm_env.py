@@ -43,7 +43,7 @@ class TestDmEnvConformance(test_utils.EnvironmentTestMixin, absltest.TestCase):
             yield voyage.actions(0, day)
 
 
-def test_specs_are_those_of_the_local_environment(reference_server):
+def test_remote_specs_equal_the_local_environments(reference_server):
     with face(reference_server) as remote:
         local = voyage.Voyage()
         theirs = local.observation_spec()
@@ -60,7 +60,7 @@ def check_same_spec(one, other):
     assert one.name == other.name
 
 
-def test_given_space_replaces_the_served_observations(reference_server):
+def test_observation_space_option_selects_the_observations(reference_server):
     shown = spaces.Dict({"log": spaces.Dict({"day": spaces.Discrete(9, dtype=np.int32)})})
     with face(reference_server, observation_space=shown) as remote:
         assert remote.observation_spec() == {"log": {"day": specs.DiscreteArray(9)}}
@@ -79,7 +79,7 @@ def test_given_space_replaces_the_served_observations(reference_server):
         assert "discount" in step.observation
 
 
-def test_sequences(reference_server):
+def test_remote_environment_numbers_first_mid_and_last_steps(reference_server):
     with face(reference_server) as remote:
         assert remote.step({"ignored": "altogether"}).first()
         assert remote.step(voyage.actions(0, 0)).mid()
@@ -91,7 +91,7 @@ def test_sequences(reference_server):
         assert remote.reset().observation["log"]["day"] == 0
 
 
-def test_without_reward_and_discount():
+def test_missing_reward_and_discount_observations_have_defaults():
     worlds = EnvironmentWorlds(voyage.Voyage, reward="", discount="")
     with Server(worlds, "127.0.0.1:0") as server, face(server.address) as remote:
         assert remote.reward_spec() == specs.Array((), float)
@@ -122,7 +122,7 @@ class Nested(dm_env.Environment):
         return dm_env.transition(reward, np.ones(1))
 
 
-def test_nested_rewards():
+def test_nested_reward_reaches_dm_env_clients_and_the_info():
     with rlwire.serve(Nested, URL) as server:
         with rlwire.make(server.url) as env:
             env.reset()
@@ -146,7 +146,7 @@ def test_nested_rewards():
         ("perlert://127.0.0.1:0/cartpole", {"rate": 500}),
     ],
 )
-def test_environments_of_each_protocol_work_as_dm_env(url, options):
+def test_dm_env_adapter_plays_environments_of_each_protocol(url, options):
     with (
         rlwire.serve(cartpole, url, **options) as server,
         DmEnvironment(rlwire.make(server.url, like="CartPole-v1")) as env,
@@ -179,12 +179,12 @@ def test_environments_of_each_protocol_work_as_dm_env(url, options):
          specs.BoundedArray((2,), np.float32, [0, 1], 4, "a")),
     ],
 )  # fmt: skip
-def test_specs(space, expected):
+def test_spaces_convert_to_dm_env_specs(space, expected):
     check_same_spec(specs_of(space, "a"), expected)
     expected.validate(space.sample())
 
 
-def test_nested_specs():
+def test_nested_spaces_convert_to_nested_specs():
     space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Text(1)])})
     found = specs_of(space)
     assert found == {"a": (specs.DiscreteArray(2, np.int64), specs.StringArray(()))}

@@ -47,7 +47,7 @@ def own_tests(tmp_path, plugin):
 
 
 @pytest.mark.consumers
-def test_the_packages_own_tests(tmp_path):
+def test_drop_in_passes_the_packages_own_tests(tmp_path):
     before = own_tests(tmp_path, "")
     # Every one passes without us (1.1.7 with NumPy 2 and protobuf 7), so none is left out here.
     assert before[0] > 300
@@ -85,7 +85,7 @@ def outcome(call, *arguments, **options):
 
 
 @given(ARRAYS, st.booleans())
-def test_packs_to_the_same_message(array, compress):
+def test_pack_tensor_equals_the_originals_message(array, compress):
     if compress and array.size == 0:
         return  # the package stumbles over an empty array here
     ours = outcome(tensor_utils.pack_tensor, array, try_compress=compress)
@@ -93,7 +93,7 @@ def test_packs_to_the_same_message(array, compress):
 
 
 @given(ARRAYS)
-def test_unpacks_to_the_same_array(array):
+def test_unpack_tensor_equals_the_originals_array(array):
     tensor = PACK(array)
     expected, got = UNPACK(tensor), tensor_utils.unpack_tensor(tensor)
     assert type(got) is type(expected)
@@ -105,7 +105,7 @@ def test_unpacks_to_the_same_array(array):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_large_bytes_are_a_view_of_one_copy(dtype):
+def test_unpack_tensor_copies_large_bytes_at_most_once(dtype):
     frame = np.arange(2**20, dtype=np.uint8).view(dtype).reshape(1024, 512, 2)
     tensor = PACK(frame)
     with at_most(1.5 * frame.nbytes):
@@ -129,7 +129,7 @@ VALUE = struct_pb2.Value(string_value="x")
         (np.array([1, "x"], dtype=object), np.str_), ("x", np.int32), (None, None),
     ],
 )  # fmt: skip
-def test_other_values_give_the_same_message_or_the_packages_own_error(value, dtype):
+def test_pack_tensor_equals_the_originals_result_or_error(value, dtype):
     assert outcome(tensor_utils.pack_tensor, value, dtype) == outcome(PACK, value, dtype)
 
 
@@ -140,7 +140,7 @@ def test_other_values_give_the_same_message_or_the_packages_own_error(value, dty
         {"shape": [3], "floats": {"array": [1, 2]}}, {"floats": {"array": [1, 2]}},
     ],
 )  # fmt: skip
-def test_a_wrong_tensor_raises_the_packages_own_error(tensor):
+def test_unpack_tensor_raises_the_originals_error(tensor):
     wrong = dm_env_rpc_pb2.Tensor(**tensor)
     theirs = outcome(UNPACK, wrong)
     assert issubclass(theirs[0], Exception)

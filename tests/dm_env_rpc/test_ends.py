@@ -48,7 +48,7 @@ def play(client):
 
 
 @pytest.mark.parametrize("where", ["create", "join", ".begin", ".step", ".reset"])
-def test_ctrl_c_while_an_answer_is_waited_for(where, ctrl_c):
+def test_ctrl_c_interrupts_a_client_that_waits_for_a_reply(where, ctrl_c):
     over = threading.Event()
 
     def on_call(what, given):

@@ -74,7 +74,7 @@ def cartpole():
     return gymnasium.make("CartPole-v1")
 
 
-def test_nested_spaces(serve):
+def test_nested_spaces_and_values_equal_the_local_environments(serve):
     server = serve(Nested, accepts=["options.from"])
     like = {"observation_space": NESTED, "action_space": ACTIONS}
     for given in ({}, like):
@@ -102,7 +102,7 @@ def test_nested_spaces(serve):
         ({"action_space": spaces.Dict({})}, "lacks the server's 'action'"),
     ],
 )
-def test_spaces_that_do_not_fit(serve, given, expected):
+def test_client_rejects_spaces_that_mismatch_the_servers_specs(serve, given, expected):
     server = serve(cartpole)
     with pytest.raises(EncodeError, match=expected):
         DmEnvRpcEndpoint(server.address, **given)
@@ -128,7 +128,7 @@ def test_spaces_that_do_not_fit(serve, given, expected):
         ),
     ],
 )
-def test_spaces_of_specs(specs, space):
+def test_specs_convert_to_gymnasium_spaces(specs, space):
     made = {name: make_spec(name, *spec) for name, spec in specs.items()}
     assert space_of_specs(made, "observation") == space
 
@@ -140,12 +140,12 @@ def test_specs_of_gigabytes_exceed_the_limit():
 
 
 @pytest.mark.parametrize("spec", [((3, -1), np.float32), ((2, 2), DataType.STRING)])
-def test_specs_that_are_no_space(spec):
+def test_specs_without_a_fixed_size_are_rejected_by_name(spec):
     with pytest.raises(EncodeError, match=r"'x' has no fixed size.*observation_space="):
         space_of_specs({"x": make_spec("x", *spec)}, "observation")
 
 
-def test_worlds():
+def test_client_destroys_its_world_at_close():
     worlds = EnvironmentWorlds(Nested, accepts=["ends"])
     with Server(worlds, "127.0.0.1:0", keep_abandoned=True) as server:
         endpoint = DmEnvRpcEndpoint(server.address, settings={"ends": 1})
@@ -198,7 +198,7 @@ def test_interrupted_reply_is_not_used_for_the_next_request(serve):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, np.int64, np.float16])
-def test_held_observations_stay_as_they_were(serve, dtype):
+def test_later_steps_do_not_overwrite_held_observations(serve, dtype):
     server = serve(lambda: Canvas((60, 90), dtype))
     with RemoteEnvironment(DmEnvRpcEndpoint(address=server.address)) as env:
         env.reset()

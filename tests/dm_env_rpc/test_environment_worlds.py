@@ -121,7 +121,7 @@ def refusal(call, *arguments):
     return raised(StatusError, call, *arguments).message
 
 
-def test_a_dm_env_environment():
+def test_agent_plays_a_dm_env_environment():
     agent = made_world(Walk).join({})
     assert [spec.name for spec in agent.specs.actions.values()] == ["stride"]
     assert {uid: (spec.name, spec.dtype) for uid, spec in agent.specs.observations.items()} == {
@@ -144,7 +144,7 @@ def test_a_dm_env_environment():
     assert last == (INTERRUPTED, {"place": [0], "reward": -1.0, "discount": 0.5})
 
 
-def test_names():
+def test_reward_and_discount_observation_names_are_configurable():
     class Plain(gymnasium.Env):
         observation_space = action_space = spaces.Discrete(2)
 
@@ -157,7 +157,7 @@ def test_names():
     assert [spec.name for spec in agent.specs.observations.values()] == ["observation", "score"]
 
 
-def test_an_observation_called_reward():
+def test_observation_called_reward_is_rejected_unless_renamed():
     class Rewarding(Walk):
         def observation_spec(self):
             return {"reward": specs.Array((1,), np.int32)}
@@ -186,7 +186,7 @@ def test_every_action_is_given_or_has_a_default():
         assert text in str(raised(EncodeError, made_world, Dice, default_actions=actions))
 
 
-def test_settings_become_arguments():
+def test_world_settings_become_factory_arguments():
     given = {"length": np.int32(2), "kind": np.str_("steep"), "task.a.b": np.float32([1, 2])}
     given |= {"map.x.a": 1, "map.x.b": 2}
     world = made_world(Walk, given, accepts=["length", "kind", "task", "map.x"])
@@ -211,14 +211,14 @@ def test_settings_become_arguments():
         *(({name: 1}, "not accepted") for name in ("map", "map.path", "map.xs", "map.")),
     ],
 )
-def test_settings_that_are_refused(given, text):
+def test_unaccepted_settings_are_rejected_by_name(given, text):
     error = raised(StatusError, made_world, Walk, given, accepts=["length", "task", "map.x"])
     assert error.code == Code.INVALID_ARGUMENT
     assert text in error.message
     assert all(walk.closed for walk in Walk.made)
 
 
-def test_required_settings():
+def test_missing_required_settings_are_rejected_by_name():
     def make(size, *, colour="red", place):
         return Walk(size)
 
@@ -270,7 +270,7 @@ def test_settings_of_a_join_and_a_reset_make_another_environment():
         assert "'depth' not accepted" in refusal(call, {"depth": 1})
 
 
-def test_seeds_and_options():
+def test_environment_receives_seed_and_options_at_its_next_reset():
     made = []
 
     def make(most=4):
@@ -297,7 +297,7 @@ def test_seeds_and_options():
     assert "options.NAME" in refusal(other.reset, {"options": np.int32(1)})
 
 
-def test_factory_with_a_seed_gets_it():
+def test_factory_with_a_seed_parameter_receives_accepted_seeds():
     seeds = []
 
     def make(seed=0):
@@ -313,7 +313,7 @@ def test_factory_with_a_seed_gets_it():
         assert seeds == expected
 
 
-def test_resetting_the_world():
+def test_reset_world_settings_apply_to_the_next_reset_of_an_agent():
     world = made_world(Walk, accepts=["length", "kind"])
     agent = world.join({"kind": np.str_("steep")})
     world.reset({"length": np.int32(7), "kind": np.str_("flat")})
@@ -368,7 +368,7 @@ def test_given_instance_is_used_and_not_closed():
     ],
 )
 @pytest.mark.parametrize("omitted", [{}, {"reward": ""}, {"discount": ""}])
-def test_plan_of_the_common_step_gives_the_results_of_the_general_way(space, omitted):
+def test_fast_step_conversion_equals_the_general_conversion(space, omitted):
     environment = gymnasium.Env()
     environment.observation_space, environment.action_space = space, spaces.Discrete(2)
     options = ConverterOptions(**omitted, infos=False)  # an info takes the general way

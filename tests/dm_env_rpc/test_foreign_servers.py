@@ -85,7 +85,7 @@ LEAST, MOST = -(2**63), 2**63 - 1
         (pb2.DOUBLE, (), {"min": ("doubles", [NAN])}, spaces.Box(-INF, INF, (), np.float64)),
     ],
 )  # fmt: skip
-def test_valid_bounds_make_a_space(foreign, dtype, shape, bounds, space):
+def test_client_converts_valid_bounds_to_a_space(foreign, dtype, shape, bounds, space):
     foreign.spec("a", dtype, shape, **bounds)
     value = np.zeros(shape, space.dtype)
     foreign.replies_with(value)
@@ -105,7 +105,7 @@ def test_valid_bounds_make_a_space(foreign, dtype, shape, bounds, space):
         (("a", 77), EncodeError, ["77"]),
     ],
 )
-def test_invalid_specs_are_errors_of_ours(foreign, spec, error, facts):
+def test_client_rejects_invalid_specs_with_an_rlwire_error(foreign, spec, error, facts):
     foreign.spec(*spec)
     caught = raised(error, rlwire.make, foreign.url, timeout=600)  # at once, long before
     assert all(fact in str(caught) for fact in facts), caught
@@ -122,7 +122,7 @@ def test_reply_without_a_requested_observation_is_a_protocol_error(foreign):
         assert "'a'" in str(raised(RemoteProtocolError, env.step, {"a": np.zeros((), np.float32)}))
 
 
-def test_options_that_no_tensor_carries_are_refused_by_name(foreign):
+def test_client_rejects_options_that_no_tensor_can_hold_by_name(foreign):
     foreign.spec("a", pb2.FLOAT)
     with rlwire.make(foreign.url) as env:
         for value in (["a", 1], [1, "a"], None, 2**64, {"b": ["a", 1]}):
@@ -183,7 +183,7 @@ def any_tensor(choose, spec):
 
 
 @pytest.mark.parametrize("start", range(0, 300, 75))
-def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign, start):
+def test_random_specs_and_replies_raise_only_rlwire_errors(foreign, start):
     played = 0
     for seed in range(start, start + 75):
         choose = random.Random(seed)
@@ -220,7 +220,7 @@ def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign, start):
 )  # fmt: skip
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.filterwarnings("ignore:.*Casting input x")  # of Gymnasium's Box, for scalars
-def test_size_that_varies_is_a_sequence(foreign, dtype, shape, space, value, copy):
+def test_variable_dimension_becomes_a_sequence_space(foreign, dtype, shape, space, value, copy):
     foreign.spec("a", dtype, shape)
     foreign.replies_with(np.array(value))
     with rlwire.make(foreign.url, copy=copy) as env:
@@ -237,7 +237,7 @@ def test_size_that_varies_is_a_sequence(foreign, dtype, shape, space, value, cop
             assert len(env.step({"a": value})[0]["a"]) == 0
 
 
-def test_endless_broadcast_in_a_sequence_needs_no_memory(foreign):
+def test_broadcast_of_huge_shape_in_a_sequence_allocates_no_array(foreign):
     foreign.spec("a", pb2.FLOAT, (-1, 3))
     tensor = tensor_utils.pack_tensor(np.float32(1))
     tensor.shape[:] = [2**31 - 1, 3]
@@ -248,7 +248,7 @@ def test_endless_broadcast_in_a_sequence_needs_no_memory(foreign):
         env.reset()
 
 
-def test_given_space_replaces_a_variable_size(foreign):
+def test_observation_space_option_replaces_a_variable_dimension(foreign):
     foreign.spec("a", pb2.FLOAT, (-1,))
     foreign.replies_with(np.ones(3, np.float32))
     space = spaces.Dict({"a": spaces.Box(-1, 1, (3,))})

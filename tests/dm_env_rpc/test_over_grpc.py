@@ -47,7 +47,7 @@ def exceeded(client):
     return error
 
 
-def test_a_request_over_the_servers_limit(make):
+def test_server_rejects_requests_over_its_received_limit(make):
     server = make(limits=Limits(received=1000))
     with grpc.insecure_channel(str(server.address)) as channel:
         code, details = status(channel.stream_stream(METHOD)(iter([bytes(1001)])))
@@ -58,13 +58,13 @@ def test_a_request_over_the_servers_limit(make):
     assert "of the server" in str(error)
 
 
-def test_an_answer_over_a_limit(make):
+def test_reply_over_a_limit_of_either_side_raises_limit_exceeded(make):
     assert "max_sent=1000" in str(exceeded(Client(make(max_sent=1000).address)))
     client = Client(make().address, limits=Limits(received=1000), max_sent=10_000)
     assert exceeded(client).limit == "received"
 
 
-def test_a_request_over_the_limit_of_grpcios_server():
+def test_client_reports_the_received_limit_of_a_grpcio_server():
     def add(server):
         handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)
         service, method = METHOD.split("/")[1:]
@@ -78,7 +78,7 @@ def test_a_request_over_the_limit_of_grpcios_server():
         assert exceeded(client).limit == "received"
 
 
-def test_clients_over_the_limit_get_resource_exhausted(make):
+def test_clients_over_the_limit_receive_resource_exhausted(make):
     server = make(max_connections=2, max_connections_per_address=1)
     with grpc.insecure_channel(str(server.address)) as channel, Client(server.address) as client:
         with pytest.raises(StatusError):

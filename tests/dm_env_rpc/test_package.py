@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 
-def test_importing_it_needs_no_extra(tmp_path):
+def test_dm_env_rpc_package_imports_without_extras(tmp_path):
     program = """
 import sys
 for name in ("hpack", "grpc", "dm_env", "gymnasium", "dm_env_rpc", "google"):

@@ -72,11 +72,11 @@ async def check_in_flight(address):
                 np.testing.assert_array_equal(one.observations[name], other.observations[name])
 
 
-async def test_64_requests_are_in_flight_to_the_reference(reference_server):
+async def test_client_pipelines_64_requests_to_the_reference_server(reference_server):
     await check_in_flight(reference_server)
 
 
-async def test_64_requests_are_in_flight_to_our_server(our_server):
+async def test_client_pipelines_64_requests_to_the_rlwire_server(our_server):
     await check_in_flight(our_server)
 
 
@@ -99,7 +99,7 @@ def server():
         yield server
 
 
-def test_many_large_requests_and_replies_do_not_block_each_other(server):
+def test_pipelined_large_requests_and_replies_do_not_deadlock(server):
     with Client(str(server.address)) as client:
         client.join_world()
         client.step()
@@ -110,7 +110,7 @@ def test_many_large_requests_and_replies_do_not_block_each_other(server):
             np.testing.assert_array_equal(client.receive().observations["observation"], array)
 
 
-def test_requests_that_cannot_be_sent_are_not_pending(server):
+def test_rejected_requests_are_not_pending(server):
     with Client(str(server.address), max_pending=3) as client:
         assert "no request is pending" in str(raised(LocalProtocolError, client.receive))
         client.send(JoinWorldRequest())
@@ -160,7 +160,7 @@ def test_lost_connection_ends_all_pending_requests(server, monkeypatch):
         client.step()
 
 
-def test_array_that_an_environment_reuses_changes_no_reply_in_flight(workers):
+def test_server_copies_observations_that_an_environment_reuses(workers):
     with (
         Server(Canvas, "localhost:0", workers=workers) as server,
         Client(server.address, max_pending=64) as client,

@@ -91,7 +91,7 @@ def asked(properties):
 
 
 class TestServerSide:
-    def test_written_values_have_the_dtype_of_their_spec(self, asked, weather):
+    def test_written_properties_have_the_dtype_of_their_spec(self, asked, weather):
         for key, value in (
             ("wind", np.int64(7)),
             ("sky.depths", np.zeros((2, 2))),
@@ -102,7 +102,7 @@ class TestServerSide:
         assert type(weather["wind"]) is np.int32
         assert weather["sky.depths"].dtype == np.float32
 
-    def test_expansion_of_a_value_is_bounded_by_its_bytes(self, properties):
+    def test_broadcast_property_values_are_limited_by_their_encoded_size(self, properties):
         value = bytes.fromhex("0a060a04000000007a0480808010")  # a float32 that stands for 2**25
         wire = b"\x12\x13\x0a\x01x\x12\x0e" + value
         message = AnyMessage(PROPERTY_REQUEST_URL, wire)
@@ -135,26 +135,26 @@ class TestServerSide:
         assert refusal.code == code
         assert re.search(text, refusal.message), refusal.message
 
-    def test_callbacks_that_raise(self, asked):
+    def test_exceptions_of_property_callbacks_propagate(self, asked):
         raised(AttributeError, asked, ReadPropertyRequest("broken.inside"))
         raised(PermissionError, asked, ReadPropertyRequest("locked"))
         raised(ValueError, asked, WritePropertyRequest("choosy", 2.0))
 
-    def test_value_outside_its_spec_is_not_sent(self):
+    def test_property_values_that_violate_their_spec_are_not_sent(self):
         properties = Properties()
         properties.add("x", shape=(2,), read=lambda: [1.0])
         service = PropertyService(properties)
         with pytest.raises(EncodeError, match=r"must have the shape \(2,\), not \(1,\)"):
             service(encode_property_request(ReadPropertyRequest("x")), None)
 
-    def test_registering(self, properties):
+    def test_invalid_property_registrations_are_rejected(self, properties):
         assert "'wind'" in str(raised(ValueError, properties.add, "wind", read=list))
         assert "'rain'" in str(raised(ValueError, properties.add, "rain"))
         for key in ("", ".", "a.", "a..b"):
             assert "empty part" in str(raised(ValueError, properties.add, key, read=list))
         raised(EncodeError, properties.add, "rain", dtype=np.complex64, read=list)
 
-    def test_a_world_before_the_server(self, asked, weather):
+    def test_world_properties_override_server_properties(self, asked, weather):
         class World:
             properties = Properties()
 
@@ -170,14 +170,14 @@ class TestServerSide:
         below = {each.spec.name for each in asked(ListPropertyRequest("sky"), World).values}
         assert below == {"sky.birds", "sky.words", "sky.depths", "sky.deep"}
 
-    def test_requests_that_are_none(self, properties):
+    def test_undecodable_property_requests_are_rejected(self, properties):
         service = PropertyService(properties)
         empty, wrong = (AnyMessage(PROPERTY_REQUEST_URL, value) for value in (b"", b"\xff"))
         assert "no payload" in str(raised(StatusError, service, empty, None))
         raised(DecodeError, service, wrong, None)
 
 
-def test_client_rejects_an_answer_to_something_else():
+def test_client_rejects_a_reply_of_another_type():
     class Heard:
         def extension(self, message):
             assert decode_property_request(message)
@@ -216,7 +216,7 @@ def flags(listed):
     return "".join(name for name, is_so in each.items() if is_so)
 
 
-def test_their_client_with_our_server(server, weather):
+def test_reference_client_uses_properties_of_the_rlwire_server(server, weather):
     with grpc.insecure_channel(str(server.address)) as channel:
         their = connection.Connection(channel)
         extension = their_properties.PropertiesExtension(their)
@@ -245,7 +245,7 @@ def test_their_client_with_our_server(server, weather):
         assert extension["salt"] == 0.5
 
 
-def test_our_client_with_their_server(reference_server):
+def test_rlwire_client_uses_properties_of_the_reference_server(reference_server):
     with Client(reference_server) as client:
         extension = PropertiesExtension(client)
         assert extension.read("motto") == "fluctuat"

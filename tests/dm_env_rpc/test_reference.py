@@ -208,7 +208,7 @@ many_episodes = pytest.mark.parametrize(
 
 
 @many_episodes
-def test_their_client_plays_with_our_server(our_server, episodes):
+def test_reference_client_plays_on_the_rlwire_server(our_server, episodes):
     with grpc.insecure_channel(our_server) as channel:
         environment, name = dm_env_adaptor.create_and_join_world(
             connection.Connection(channel), {"first": 11}, {}
@@ -220,12 +220,12 @@ def test_their_client_plays_with_our_server(our_server, episodes):
 
 
 @many_episodes
-def test_our_environment_plays_with_their_server(reference_server, episodes):
+def test_remote_environment_plays_on_the_reference_server(reference_server, episodes):
     with remote_voyage(reference_server, 11) as environment:
         assert play(environment, episodes, 11) > 6 * episodes
 
 
-async def test_their_async_connection_with_our_server(our_server):
+async def test_reference_async_connection_plays_on_the_rlwire_server(our_server):
     channel = grpc.aio.insecure_channel(our_server)
     with async_connection.AsyncConnection(channel) as their:
         name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name

@@ -33,7 +33,7 @@ def issued(tmp_path_factory):
     return folder.joinpath
 
 
-def test_both_sides_need_certificates(workers, issued):
+def test_mutual_tls_requires_certificates_of_both_sides(workers, issued):
     tls = ServerTLS(issued("server"), client_ca=issued("ca"))
     with Server(no_world, "localhost:0", workers=workers, tls=tls) as server:
         port = server.address.port
@@ -74,7 +74,7 @@ def test_invalid_tokens_are_rejected():
         raised(ValueError, Server, no_world, auth=token)
 
 
-def test_a_token_in_the_clear(issued, caplog):
+def test_token_without_tls_on_a_network_warns(issued, caplog):
     caplog.set_level(logging.WARNING, logger="rlwire")
     Server(no_world, "127.0.0.1:0", auth="word")
     Server(no_world, "0.0.0.0:0", tls=ServerTLS(issued("server")), auth="word")

@@ -33,7 +33,7 @@ def test_bounds_are_checked_unless_disabled(workers):
                 assert client.step({"add": 10}).observations["count"] == 10
 
 
-def test_bytes_that_are_no_request(workers):
+def test_server_answers_undecodable_requests_and_keeps_the_call_open(workers):
     """Whoever sends them hears why, and may go on; so may all others."""
     create = dm_env_rpc_pb2.EnvironmentRequest(create_world=dm_env_rpc_pb2.CreateWorldRequest())
     messages = [b"\xff\xff", b"", b"\x0a\x05", create.SerializeToString()]
@@ -49,7 +49,7 @@ def test_bytes_that_are_no_request(workers):
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
-def test_too_many_calls_of_another_user(tmp_path, monkeypatch):
+def test_server_limits_calls_of_another_unix_user(tmp_path, monkeypatch):
     address = f"unix:{tmp_path}/s"
     with Server(World, address, max_connections_per_address=1):
         with monkeypatch.context() as elsewhere:
@@ -93,7 +93,7 @@ OTHER_KINDS = [
 ]  # fmt: skip
 
 
-def test_actions_of_another_kind(workers):
+def test_client_and_server_reject_actions_of_another_dtype_kind(workers):
     """Refused by the client before anything is sent, and by the server that is sent them."""
     environment = Kinds()
     plain = {"turn": 1, "steer": [0.5, 0.0], "gear": 3}

@@ -28,7 +28,7 @@ def served(url="dm-env-rpc://127.0.0.1:0", workers="asyncio"):
 
 
 @pytest.mark.parametrize(("workers", "connections"), [("asyncio", 1), ("threads", 5)])
-def test_environments_share_the_connection_of_an_event_loop(workers, connections):
+def test_vector_shares_one_connection_to_an_asyncio_server(workers, connections):
     with (
         served(workers=workers) as server,
         rlwire.make_vec(server.url, 5, autoreset_mode="SameStep") as envs,
@@ -47,14 +47,14 @@ def test_environments_share_the_connection_of_an_event_loop(workers, connections
                 ours, expected = envs.reset(seed=step), theirs.reset(seed=step)
 
 
-def test_large_observations_have_connections_of_their_own(monkeypatch):
+def test_environments_with_large_observations_use_separate_connections(monkeypatch):
     monkeypatch.setattr(shared_connections, "MAX_ELEMENTS", 4)  # and the info's text
     with served() as server, rlwire.make_vec(server.url, 3) as envs:
         assert server.statistics()["open"] == 3
         envs.reset()
 
 
-def test_servers_limit_of_streams_leads_to_more_connections(monkeypatch):
+def test_vector_opens_more_connections_at_the_servers_stream_limit(monkeypatch):
     monkeypatch.setitem(vars(rlwire.dm_env_rpc.server)["KEEP_ALIVE"], "max_streams", 2)
     with served() as server, rlwire.make_vec(server.url, 5) as envs:
         assert server.statistics()["open"] == 3
@@ -62,7 +62,7 @@ def test_servers_limit_of_streams_leads_to_more_connections(monkeypatch):
         assert envs.step(np.ones(5, np.int64))[1].tolist() == [1.0] * 5
 
 
-def test_lost_connection_truncates_all_its_episodes():
+def test_lost_shared_connection_truncates_all_its_episodes():
     with served() as server:
         envs = rlwire.make_vec(server.url, 3, env_kwargs={"reconnect": Backoff(attempts=50)})
         envs.reset(seed=1)
@@ -76,7 +76,7 @@ def test_lost_connection_truncates_all_its_episodes():
         assert not envs.step(np.ones(3, np.int64))[3].any()
 
 
-def test_large_observations_of_a_shared_connection_are_equal():
+def test_large_observations_on_a_shared_connection_are_intact():
     class Frames(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(0, 255, (210, 160, 3), np.uint8)
         action_space = gymnasium.spaces.Discrete(9)
@@ -129,7 +129,7 @@ def begin():
         yield begin
 
 
-def test_grpcio_answers_several_calls_of_a_connection(begin):
+def test_grpcio_server_answers_concurrent_calls_of_a_connection(begin):
     first = begin()
     assert first.exchange(b"1") == b"1"
     second = begin()
@@ -148,7 +148,7 @@ def test_grpcio_answers_several_calls_of_a_connection(begin):
         raised(ConnectionClosed, each.receive)
 
 
-def test_failed_call_ends_alone(begin):
+def test_failed_call_leaves_other_calls_of_its_connection_open(begin):
     first = begin()
     assert first.exchange(b"1") == b"1"
     second = begin()
@@ -163,7 +163,7 @@ def test_failed_call_ends_alone(begin):
     first.close()
 
 
-def test_close_in_another_thread_ends_the_connection(begin):
+def test_close_from_another_thread_ends_the_shared_connection(begin):
     first = begin()
     first.exchange(b"1")
     second = begin()
@@ -175,7 +175,7 @@ def test_close_in_another_thread_ends_the_connection(begin):
 
 
 @pytest.mark.parametrize("workers", ["asyncio", "threads"])
-def test_step_of_another_thread_is_refused_and_the_first_goes_on(workers):
+def test_step_from_another_thread_is_rejected(workers):
     options = {"metadata": [["a", "b"]]}  # of any sequences
     with (
         served(workers=workers) as server,

@@ -87,7 +87,7 @@ def test_shared_world_equals_the_local_environment(workers):
             assert env.agents == []
 
 
-def test_episodes_of_agents_may_end_one_after_another():
+def test_agents_of_a_shared_world_may_end_at_different_steps():
     with together(Relay, "ab") as env:
         for _ in range(2):
             observations, _ = env.reset(seed=10)
@@ -102,7 +102,7 @@ def test_episodes_of_agents_may_end_one_after_another():
             assert env.agents == []
 
 
-def test_a_reset_in_the_middle():
+def test_shared_world_can_be_reset_within_an_episode():
     with together(Relay, "ab") as env:
         env.reset(seed=1)
         env.step({"a": 1, "b": 2})
@@ -189,7 +189,7 @@ def test_unknown_agents_and_settings_are_rejected():
     assert "'x'" in str(raised(ValueError, rlwire.serve, Relay, URL, accepts=["x"]))
 
 
-def test_error_of_the_environment_reaches_every_waiting_agent():
+def test_environment_error_is_sent_to_every_waiting_agent():
     relay = Relay()
     relay.reset()
     with together(relay, "ab") as env:

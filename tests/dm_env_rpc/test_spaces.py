@@ -65,7 +65,7 @@ INF = np.inf
         (gym.Text(5), (), DataType.STRING, None, None),
     ],
 )
-def test_gymnasium_spaces(given, shape, dtype, low, high):
+def test_gymnasium_spaces_convert_to_tensor_specs(given, shape, dtype, low, high):
     low, high = (np.float32(each) if type(each) is list else each for each in (low, high))
     assert space(given).specs == [TensorSpec("observation", shape, dtype, low, high)]
 
@@ -92,7 +92,7 @@ def test_gymnasium_spaces(given, shape, dtype, low, high):
         (specs.Array((0,), np.float16, "none"), "none", (0,), F, None, None),
     ],
 )
-def test_dm_env_specs(given, name, shape, dtype, low, high):
+def test_dm_env_specs_convert_to_tensor_specs(given, name, shape, dtype, low, high):
     assert dm(given).specs == [TensorSpec(name, shape, dtype, low, high)]
 
 
@@ -118,7 +118,7 @@ class Pair(NamedTuple):
         },
     ],
 )
-def test_dm_env_values_come_back(given):
+def test_dm_env_values_round_trip(given):
     import tree
 
     structure = dm(given)
@@ -129,7 +129,7 @@ def test_dm_env_values_come_back(given):
     tree.map_structure(np.testing.assert_array_equal, back, value)
 
 
-def test_actions_have_the_types_of_their_space():
+def test_decoded_actions_have_the_types_of_their_space():
     action = space(gym.Discrete(3)).build({"observation": np.int64(2)})
     assert type(action) is np.int64
     short = space(gym.Box(0, 9, (), np.int16)).build({"observation": np.int32(2)})
@@ -209,11 +209,11 @@ def test_fast_and_general_conversion_agree(kind):
         (specs.Array((-1, -1), float), "more than one variable"),
     ],
 )
-def test_specs_that_cannot_be_carried(given, text):
+def test_unsupported_specs_are_rejected_with_their_path(given, text):
     assert re.search(text, str(raised(EncodeError, dm, given)))
 
 
-def test_text_that_an_action_space_does_not_contain():
+def test_text_action_outside_its_space_is_rejected():
     structure = space(gym.Text(3, charset="ab"))
     assert structure.build({"observation": np.str_("abba"[:3])}) == "abb"
     assert "1 to 3" in str(raised(EncodeError, structure.build, {"observation": np.str_("abba")}))

@@ -26,7 +26,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
         (SystemExit(1), 13, "step: SystemExit: 1"),
     ],
 )
-def test_an_exception_becomes_a_status(error, code, text):
+def test_exceptions_convert_to_a_status_code_and_message(error, code, text):
     status = status_of("step", error)
     assert status.code == code
     assert text in status.message
@@ -34,14 +34,14 @@ def test_an_exception_becomes_a_status(error, code, text):
     assert status.details == ()
 
 
-def test_a_text_is_fit_to_be_sent():
+def test_status_message_is_encodable_and_bounded():
     status = status_of("step", ValueError("x" * 5000 + "end"))
     assert len(status.message) == 2003
     assert status.message.endswith("x...")
     assert status_of("step", ValueError("\udcff")).message == "step: \\udcff"
 
 
-def test_the_log_has_the_peer_and_the_severity(caplog):
+def test_failed_request_is_logged_with_peer_and_severity(caplog):
     """The world's own exceptions have their traceback at ERROR; what it refuses has none."""
     caplog.set_level(logging.INFO, "rlwire")
     for what, error in (

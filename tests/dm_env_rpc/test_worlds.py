@@ -97,7 +97,7 @@ def create(handler, **settings):
     return answer.world_name
 
 
-def test_each_connection_may_have_a_world_of_its_own(worlds, made):
+def test_unnamed_join_creates_a_private_world_per_connection(worlds, made):
     handlers = [Handler(worlds), Handler(worlds)]
     for handler in handlers:
         assert isinstance(handler.answer(JoinWorldRequest()), JoinWorldResponse)
@@ -115,7 +115,7 @@ def test_each_connection_may_have_a_world_of_its_own(worlds, made):
     assert len(worlds) == 0
 
 
-def test_unknown_worlds(handler):
+def test_unknown_world_names_are_rejected_with_not_found(handler):
     for request in (
         JoinWorldRequest("nowhere"),
         ResetWorldRequest("nowhere"),
@@ -133,7 +133,7 @@ def test_unknown_worlds(handler):
         assert code_of(without.answer(request)) is Code.UNIMPLEMENTED
 
 
-def test_destroying_a_world_that_is_joined(worlds, made):
+def test_joined_world_cannot_be_destroyed(worlds, made):
     one, two, three = Handler(worlds), Handler(worlds), Handler(worlds)
     name = create(three)
     one.answer(JoinWorldRequest(name))
@@ -150,7 +150,7 @@ def test_destroying_a_world_that_is_joined(worlds, made):
     assert code_of(one.answer(JoinWorldRequest(name))) is Code.NOT_FOUND
 
 
-def test_refused_settings_leave_nothing_behind(handler, worlds, made):
+def test_rejected_settings_leave_no_world_behind(handler, worlds, made):
     answer = handler.answer(CreateWorldRequest({"colour": 1}))
     assert answer == Status(Code.INVALID_ARGUMENT, "create_world: unknown settings: colour")
     assert len(worlds) == 0
@@ -163,7 +163,7 @@ def test_refused_settings_leave_nothing_behind(handler, worlds, made):
     assert isinstance(handler.answer(JoinWorldRequest(name)), JoinWorldResponse)
 
 
-def test_a_factory_that_fails(caplog):
+def test_failing_factory_is_reported_and_releases_its_slot(caplog):
     def factory(settings):
         raise SystemExit("no licence")
 
@@ -174,7 +174,7 @@ def test_a_factory_that_fails(caplog):
     assert caplog.messages == ["10.1.2.3:99: create_world: SystemExit: no licence"] * 3
 
 
-def test_as_many_worlds_as_allowed(made):
+def test_server_limits_the_number_of_worlds(made):
     worlds = limited(made, max_worlds=2)
     one, two = Handler(worlds), Handler(worlds)
     name = create(one)
@@ -188,7 +188,7 @@ def test_as_many_worlds_as_allowed(made):
     assert "max_worlds" in str(raised(ValueError, DmEnvRpcServerOptions, max_worlds=0))
 
 
-def test_worlds_that_are_being_made_count(made):
+def test_worlds_under_construction_count_towards_the_limit(made):
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(settings):
@@ -205,7 +205,7 @@ def test_worlds_that_are_being_made_count(made):
         assert [name.result(10)] == worlds.names
 
 
-def test_a_server_that_closes_while_a_world_is_made(made):
+def test_world_created_while_the_registry_closes_is_closed(made):
     def factory(settings):
         worlds.close()
         worlds.open()  # the server is started again
@@ -218,7 +218,7 @@ def test_a_server_that_closes_while_a_world_is_made(made):
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_abandoned_worlds_are_kept_or_not(made, keep):
+def test_abandoned_worlds_are_destroyed_unless_kept(made, keep):
     worlds = limited(made, keep_abandoned=keep)
     creator, agent = Handler(worlds), Handler(worlds)
     used, unused = create(creator), create(creator)
@@ -230,7 +230,7 @@ def test_abandoned_worlds_are_kept_or_not(made, keep):
 
 
 @pytest.mark.parametrize("request_", [CreateWorldRequest(), JoinWorldRequest("")])
-def test_a_connection_that_ends_while_its_request_is_carried_out(made, request_):
+def test_world_created_for_a_closed_connection_is_destroyed(made, request_):
     def factory(settings):
         handler.close()
         return made(settings)
@@ -243,7 +243,7 @@ def test_a_connection_that_ends_while_its_request_is_carried_out(made, request_)
     assert len(worlds) == 0
 
 
-def test_closing_never_raises(handler, caplog):
+def test_errors_of_agent_and_world_close_are_logged_not_raised(handler, caplog):
     name = create(handler, sticky=1)
     handler.answer(JoinWorldRequest(name))
     assert handler.answer(LeaveWorldRequest()) == LeaveWorldResponse()
@@ -256,7 +256,7 @@ def test_closing_never_raises(handler, caplog):
     handler.close()
 
 
-def test_unsendable_join_is_undone(handler, made):
+def test_join_whose_reply_cannot_be_encoded_is_undone(handler, made):
     request = JoinWorldRequest("")
     handler.answer(request)
     answer = handler.failure(request, ValueError("two variable dimensions"))
@@ -271,7 +271,7 @@ def test_unsendable_join_is_undone(handler, made):
 ECHO = "type.googleapis.com/test.Echo"
 
 
-def test_extensions(made):
+def test_extension_requests_are_dispatched_by_type_name(made):
     seen = []
 
     def echo(request, world):

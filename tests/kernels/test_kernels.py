@@ -135,7 +135,7 @@ def check_units(machine, program, *flags):
 
 
 @pytest.mark.parametrize("machine", ALL, indirect=True)
-def test_unit_tests(machine, tmp_path):
+def test_c_unit_tests_pass(machine, tmp_path):
     check_units(machine, tmp_path / "units")
 
 
@@ -143,18 +143,18 @@ PORTABLE_NUMBERS = ["-DRLW_NO_INT128", "-DRLW_NO_CHARCONV"]
 
 
 @pytest.mark.parametrize("flags", [["-DRLW_NO_SIMD"], PORTABLE_NUMBERS])
-def test_unit_tests_of_portable_paths(here, tmp_path, flags):
+def test_c_unit_tests_pass_on_portable_paths(here, tmp_path, flags):
     check_units(here, tmp_path / "units", *flags)
 
 
 @pytest.mark.parametrize("machine", ALL, indirect=True)
-def test_headers_as_cxx17(machine, tmp_path):
+def test_headers_compile_and_run_as_cxx17(machine, tmp_path):
     machine.build(tmp_path / "cxx", [HERE / "cxx.cpp"])
     assert machine.run(tmp_path / "cxx") == "1 passed, 0 failed\n"
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_each_header_stands_alone(here, tmp_path, header):
+def test_each_header_compiles_alone(here, tmp_path, header):
     for compiler, standard, name in ((here.cc, "c11", "a.c"), (here.cxx, "c++17", "a.cpp")):
         source = tmp_path / name
         source.write_text(f"#include <rlwire/{header}>\nint main(void) {{ return 0; }}\n")
@@ -162,7 +162,7 @@ def test_each_header_stands_alone(here, tmp_path, header):
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O3", "-Os"])
-def test_no_warning_at_any_optimization(here, tmp_path, level):
+def test_kernels_compile_without_warnings_at_each_optimization(here, tmp_path, level):
     # -O2: the tests themselves
     units = (f"unit_{name}.c" for name in ("rlx", "dm_env_rpc", "numbers", "websocket", "rllink"))
     for name in (*units, "fuzz_perlert.c", "fuzz_msgpack.c", "fuzz_http2.c"):
@@ -189,7 +189,7 @@ def mutated(machine, name, messages, seed=7, flags=()):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[on_linux] if name == "shm" else []) for name in DRIVERS]
 )
-def test_mutated_messages(here, name):
+def test_fuzz_outcomes_are_complete_and_reproducible(here, name):
     few, again, other = (mutated(here, name, 5000, seed) for seed in (7, 7, 8))
     assert few == again  # a finding can be had again by its seed
     assert few != other
@@ -199,14 +199,14 @@ def test_mutated_messages(here, name):
     assert [name for name, count in first.items() if not count] == []
 
 
-def test_portable_numbers_are_those_of_the_c_library(here):
+def test_portable_numbers_agree_with_the_c_library(here):
     mutated(here, "numbers", MESSAGES, flags=PORTABLE_NUMBERS)
 
 
 @pytest.mark.machines
 @pytest.mark.parametrize("name", DRIVERS)
 @pytest.mark.parametrize("machine", OTHERS, indirect=True)
-def test_mutated_messages_on_other_machines(here, machine, name):
+def test_fuzz_outcomes_on_other_machines_equal_those_here(here, machine, name):
     there, expected = (mutated(end, name, MESSAGES) for end in (machine, here))
     if name == "dm_env_rpc" and machine.cc == ["arm-linux-gnueabihf-gcc"]:
         assert there.keys() == expected.keys()  # 32 bits cannot address all shapes
@@ -216,7 +216,7 @@ def test_mutated_messages_on_other_machines(here, machine, name):
 
 
 @on_linux
-def test_run_sanitized(sanitizers, tmp_path):
+def test_run_sanitized_passes(sanitizers, tmp_path):
     result = subprocess.run(
         [HERE / "run_sanitized"], cwd=tmp_path, env=sanitizers, capture_output=True, text=True
     )
@@ -239,7 +239,7 @@ def test_run_sanitized(sanitizers, tmp_path):
         ("rfb_pixels_x86.h", "for (; left >= 6; left -= 4,", "for (; left >= 4; left -= 4,"),
     ],
 )
-def test_run_sanitized_sees_one_byte_too_many(sanitizers, tmp_path, name, right, wrong):
+def test_run_sanitized_detects_a_one_byte_overrun(sanitizers, tmp_path, name, right, wrong):
     broken = tmp_path / "include"
     shutil.copytree(INCLUDE, broken)
     header = broken / "rlwire" / name

@@ -84,7 +84,7 @@ class Original(grpc.StreamStreamClientInterceptor):
         return self.call.code() is grpc.StatusCode.OK
 
 
-def test_call_of_the_original_continues_during_a_drain_and_ends_in_order(worlds):
+def test_drain_lets_a_reference_clients_call_finish(worlds):
     with grpc.insecure_channel(str(worlds.address)) as channel:
         first = Original(channel)
         with draining(worlds) as drain:
@@ -98,7 +98,7 @@ def test_call_of_the_original_continues_during_a_drain_and_ends_in_order(worlds)
             assert first.ended_in_order()
 
 
-def test_calls_end_in_order_when_the_time_of_a_drain_is_over(worlds):
+def test_drain_ends_calls_with_a_status_at_its_timeout(worlds):
     with grpc.insecure_channel(str(worlds.address)) as channel, Client(worlds.address) as client:
         agent = Original(channel)
         client.join_world()
@@ -128,7 +128,7 @@ def ask(server, reward, answers):
         answers.append(agent.update(reward))
 
 
-def test_an_answer_that_is_being_made_is_sent():
+def test_drain_waits_for_a_handlers_pending_reply():
     working, gate, answers = threading.Event(), threading.Event(), []
 
     class Slow(agents.Agent):
@@ -170,7 +170,7 @@ class Agent(agents.Agent):
 """
 
 
-def test_answers_that_worker_processes_make_are_sent(tmp_path, monkeypatch):
+def test_drain_waits_for_pending_replies_of_worker_processes(tmp_path, monkeypatch):
     (tmp_path / "agents_that_wait.py").write_text(WAITING)
     monkeypatch.syspath_prepend(str(tmp_path))
     with RLXServer("agents_that_wait:Agent", LOOPBACK, workers=2) as server:

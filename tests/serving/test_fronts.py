@@ -37,7 +37,7 @@ def made(monkeypatch):
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
-def test_a_prefix_has_a_server_of_its_own(made, scheme):
+def test_target_prefix_selects_its_server(made, scheme):
     server = rlwire.serve("learned:PPO:x", f"{scheme}://localhost:0", like="CartPole-v1")
     assert server.url == "rlx://nowhere:1"
     (name, port, options), checked = made
@@ -45,10 +45,10 @@ def test_a_prefix_has_a_server_of_its_own(made, scheme):
 
 
 @pytest.mark.parametrize("thing", ["my_agents:Agent", "learned", object])
-def test_other_objects_have_no_default_server(made, thing):
+def test_targets_without_a_prefix_select_no_server(made, thing):
     assert served(thing, parse_url("rlx://localhost"), {}) is None
     assert not made
 
 
-def test_options_of_whole_algorithms_are_no_agent_s():
+def test_agent_server_rejects_options_of_algorithms():
     raised(TypeError, rlwire.serve, "tests.none:Agent", "rlx://localhost:0", like="CartPole-v1")

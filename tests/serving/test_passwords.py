@@ -102,7 +102,7 @@ def is_open(sock):
     return False
 
 
-def test_concurrent_guesses_are_queued_and_lock_no_client_out(guarded):
+def test_concurrent_password_guesses_are_queued(guarded):
     count = 40
     with opened(guarded) as before:
         assert let_in(guarded, before)
@@ -135,7 +135,7 @@ def test_concurrent_guesses_are_queued_and_lock_no_client_out(guarded):
         assert is_open(before) or isinstance(guarded.server, PageServer)
 
 
-def test_right_password_never_waits(guarded):
+def test_correct_password_is_not_throttled(guarded):
     for _ in range(5 * FREE):
         with opened(guarded) as sock:
             assert let_in(guarded, sock)

@@ -63,7 +63,7 @@ class Server(BackgroundServer):
         self.tidied += 1
 
 
-def test_starting_and_stopping(caplog):
+def test_server_can_be_started_and_stopped_again(caplog):
     caplog.set_level("INFO")
     server = Server()
     server.stop()  # of no effect
@@ -84,7 +84,7 @@ def test_starting_and_stopping(caplog):
     assert "stopped serving rlx://127.0.0.1:7" in caplog.text
 
 
-def test_error_at_the_start_propagates():
+def test_start_raises_the_error_of_its_service():
     server = Server(OSError("no line"))
     for _ in range(2):
         raised(OSError, server.start)
@@ -92,7 +92,7 @@ def test_error_at_the_start_propagates():
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_a_server_that_cannot_start_closes_its_listener(workers, monkeypatch):
+def test_server_that_fails_to_start_closes_its_listener(workers, monkeypatch):
     class Failing(Service):
         def set_up_loop(self):
             raise ValueError("not today")
@@ -178,7 +178,7 @@ def test_connections_are_counted_until_the_next_start(workers):
         ({"idle_timeout": None}, None),
     ],
 )
-def test_idle_timeout_replaces_that_of_the_timeouts(options, idle):
+def test_idle_timeout_overrides_timeouts_idle(options, idle):
     times = RLXServer(agents.Agent, **options)._settings.timeout
     assert times.idle == idle
     assert times.read == options.get("timeout", Timeouts()).read

@@ -9,7 +9,7 @@ from rlwire.serving.stopping import keep_signals, stop_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_wait(number):
+def test_signal_ends_the_wait_for_stop(number):
     before = signal.getsignal(number)
     with stop_signals() as stopping:
         timer = threading.Timer(0.05, signal.raise_signal, [number])
@@ -28,7 +28,7 @@ def test_signal_before_the_wait_counts_and_handlers_set_by_others_are_replaced()
         assert stopping.wait() == "SIGTERM"
 
 
-def test_another_thread_ends_the_wait():
+def test_stop_request_from_another_thread_ends_the_wait():
     with stop_signals() as stopping:
         timer = threading.Timer(0.05, stopping.ask)
         timer.start()
@@ -37,7 +37,7 @@ def test_another_thread_ends_the_wait():
     stopping.ask()  # too late, and harmless
 
 
-def test_outside_the_main_thread_signals_are_left_alone():
+def test_stop_signals_outside_the_main_thread_installs_no_handler():
     results = []
 
     def wait():

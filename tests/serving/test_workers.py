@@ -49,7 +49,7 @@ def begun(path):
     return [int(line.split()[1]) for line in lines if line.startswith("begin")]
 
 
-def test_workers_share_a_listener_and_a_dead_one_is_replaced(caplog):
+def test_workers_share_a_listener_and_dead_workers_are_replaced(caplog):
     with running(targets.pid, 2, b"pid ") as workers:
         pids = set(workers.pids)
         assert len(pids) == 2
@@ -85,7 +85,7 @@ def test_stop_lets_workers_finish(tmp_path, caplog):
     workers.stop()
 
 
-def test_sigterm_stops_and_sigint_does_not(tmp_path):
+def test_worker_stops_at_sigterm_and_ignores_sigint(tmp_path):
     path = tmp_path / "out"
     with running(targets.until_stopped, 1, path):
         eventually(lambda: len(begun(path)) == 1)
@@ -98,7 +98,7 @@ def test_sigterm_stops_and_sigint_does_not(tmp_path):
         assert f"end {pid}" in path.read_text()
 
 
-def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(tmp_path, caplog):
+def test_crashing_worker_is_restarted_with_back_off(tmp_path, caplog):
     path = tmp_path / "out"
     with running(targets.dying, 1, path) as workers:
         eventually(lambda: len(begun(path)) == 3)
@@ -110,7 +110,7 @@ def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(tmp_path, caplog
     assert "exit code 3" in caplog.text
 
 
-def test_a_worker_that_does_not_stop_is_killed(tmp_path, caplog):
+def test_worker_that_does_not_stop_in_time_is_killed(tmp_path, caplog):
     path = tmp_path / "out"
     workers = Workers(targets.ignoring_stop, 1, WHERE, [path])
     eventually(lambda: begun(path))

@@ -172,7 +172,7 @@ def client_in(state, **options):
     return client
 
 
-def test_the_requests_are_those_of_the_reference():
+def test_request_kinds_equal_those_of_the_reference():
     pb2 = pytest.importorskip("dm_env_rpc.v1.dm_env_rpc_pb2")
     payload = pb2.EnvironmentRequest.DESCRIPTOR.oneofs_by_name["payload"]
     assert set(REQUESTS) == {field.name for field in payload.fields}
@@ -180,7 +180,7 @@ def test_the_requests_are_those_of_the_reference():
 
 @pytest.mark.each("state", OPEN)
 @pytest.mark.each("request_", EVENTS)
-def test_every_cell_of_the_server(state, request_):
+def test_server_transitions_match_the_state_table(state, request_):
     message = encode_request(EVENTS[request_])
     allowed = ALLOWED[state].get(request_)
     if allowed is None:
@@ -218,7 +218,7 @@ def test_every_cell_of_the_server(state, request_):
 
 @pytest.mark.each("state", OPEN)
 @pytest.mark.each("request_", EVENTS)
-def test_every_cell_of_the_client(state, request_):
+def test_client_transitions_match_the_state_table(state, request_):
     event = EVENTS[request_]
     following = {**ALLOWED[state].get(request_, {}), **LENIENT.get(state, {}).get(request_, {})}
     if not following:
@@ -245,7 +245,7 @@ def test_every_cell_of_the_client(state, request_):
             assert client.closed
 
 
-def test_the_document_has_the_table():
+def test_documented_state_table_is_current():
     root = Path(__file__).parents[2]
     diagrams = runpy.run_path(str(root / "docs" / "diagrams.py"))
     page = (root / "docs" / "protocols" / "dm_env_rpc.md").read_text("utf-8")
@@ -264,7 +264,7 @@ def test_second_successful_join_is_a_protocol_error():
 
 
 @pytest.mark.parametrize("specs", ["actions", "observations"])
-def test_specs_that_cannot_be_used(specs):
+def test_join_with_unusable_specs_is_rejected_by_both_sides(specs):
     twice = {1: TensorSpec("x", (), DataType.INT8), 2: TensorSpec("x", (), DataType.INT8)}
     given = ActionObservationSpecs(**{specs: twice})
     server = DmEnvRpcServerSession()
@@ -296,7 +296,7 @@ def test_unencodable_events_are_not_sent():
     raised(LocalProtocolError, client.send, "hello")
 
 
-def test_remembered_selection_of_observations_ends_with_its_specs():
+def test_observation_selection_is_invalidated_by_new_specs():
     client = client_in(RUNNING)
     client.send(Step({}, ("count",)))
     client.receive(reply_for("running"))
@@ -330,7 +330,7 @@ def test_invalid_and_too_long_responses_close_the_client(message, by_name):
     assert "closed" in str(raised(LocalProtocolError, client.receive, reply_for("running")))
 
 
-def test_a_client_refuses_by_closing():
+def test_reject_closes_the_client_session():
     client = client_in(RUNNING)
     client.send(Step())
     assert client.reject(DeadlineExceeded("too late")) == []
@@ -352,7 +352,7 @@ def refusal(server, message):
     return status
 
 
-def test_unknown_observations_are_named():
+def test_error_names_unknown_observations():
     for state in JOINED:
         server = server_in(state)
         status = refusal(server, encode_request(StepRequest({}, [1, 4711])))
@@ -375,7 +375,7 @@ BOMBS = {
 }
 
 
-def test_a_request_is_decoded_once_it_is_known_to_be_allowed():
+def test_request_invalid_in_the_state_is_rejected_before_decoding():
     (bomb,) = decode_request(BOMBS["step"]).actions.values()
     assert bomb.nbytes == 2**27
     for kind, state in (("step", NOT_JOINED), ("reset", NOT_JOINED), ("create_world", NOT_JOINED)):
@@ -405,7 +405,7 @@ def test_replaced_payload_is_not_expanded():
 
 
 @pytest.mark.each("state", OPEN)
-def test_unreadable_request_gets_an_error(state):
+def test_malformed_or_oversized_request_gets_an_error_reply(state):
     server = server_in(state, limits=Limits(received=300))
     for message, code, words in (
         (b"", Code.INVALID_ARGUMENT, "no payload.* create_world"),
@@ -421,7 +421,7 @@ def test_unreadable_request_gets_an_error(state):
     server.send(REPLIES["leave_world"])
 
 
-def test_one_request_at_a_time_and_one_answer_for_each():
+def test_server_accepts_one_request_at_a_time_and_one_reply_each():
     for state in OPEN:
         server = server_in(state)
         for reply in REPLIES.values():
@@ -438,7 +438,7 @@ def test_one_request_at_a_time_and_one_answer_for_each():
         assert server.state is state
 
 
-def test_a_reply_that_cannot_be_written_leaves_the_request_pending():
+def test_unencodable_reply_leaves_the_request_pending():
     server = server_in(TERMINATED)
     server.receive(encode_request(StepRequest({}, [1, 9])))
     for result in (
@@ -455,7 +455,7 @@ def test_a_reply_that_cannot_be_written_leaves_the_request_pending():
     assert server.state is RUNNING
 
 
-def test_errors_of_the_transport_close_the_server():
+def test_transport_error_closes_the_server_session():
     server = server_in(RUNNING)
     assert server.reject(DeadlineExceeded("idle for 60 s")) == []  # nobody asked
     assert server.closed
@@ -475,7 +475,7 @@ def test_errors_of_the_transport_close_the_server():
         assert server.next_deadline() is None
 
 
-def test_the_text_of_a_refusal_is_fit_to_be_sent():
+def test_error_reply_text_is_escaped_and_truncated():
     server = DmEnvRpcServerSession()
     raised(RemoteProtocolError, server.receive, b"")
     error = RemoteProtocolError("\udcff" + "x" * 5000)

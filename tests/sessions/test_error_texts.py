@@ -45,7 +45,7 @@ DECODERS = {
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_key_forges_no_line_and_makes_no_text_of_megabytes(name):
+def test_error_text_escapes_and_truncates_keys(name):
     text = str(raised(RlwireError, DECODERS[name], FORGED))
     assert text.isprintable()
     assert "all is well" in text
@@ -53,14 +53,14 @@ def test_a_key_forges_no_line_and_makes_no_text_of_megabytes(name):
     assert len(str(raised(RlwireError, DECODERS[name], key))) < 2500
 
 
-def test_a_key_of_megabytes_is_not_copied_into_a_path():
+def test_error_path_does_not_copy_a_large_key():
     """What the error costs beside the key itself, which a decoder makes before it is wrong."""
     message = original.packb({LONG: 0})[:-1] + b"\xc1"
     with at_most(1.5 * len(LONG)):
         raised(RlwireError, msgpack.decode, message)
 
 
-def test_an_origin_forges_no_line():
+def test_error_text_escapes_and_truncates_the_origin():
     client = websocket.WebSocketClientSession("ws://a/", origin="https://a\x9bforged" + "b" * 4000)
     server = websocket.WebSocketServerSession()
     text = str(raised(RlwireError, server.receive, client.output()[0]))
@@ -90,7 +90,7 @@ class Step(gymnasium.Env):
 
 @pytest.mark.parametrize("result", [ValueError(f"no {Odd()}"), Odd(), [[1.0], [1.0, 2.0]]])
 @pytest.mark.parametrize("url", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"])
-def test_failed_step_reveals_no_address_and_no_text_of_numpy(url, result):
+def test_failed_step_error_reveals_no_address_or_numpy_text(url, result):
     options = {"lockstep": True} if url.startswith("universe") else {}
     with (
         rlwire.serve(functools.partial(Step, result), url, **options) as server,
@@ -105,7 +105,7 @@ def test_failed_step_reveals_no_address_and_no_text_of_numpy(url, result):
 
 
 @pytest.mark.parametrize("url", ["openpi://127.0.0.1:0", "rlx://127.0.0.1:0"])
-def test_failed_agent_reveals_no_address(url):
+def test_failed_agent_error_reveals_no_address(url):
     def fail(*_, **__):
         raise KeyError(Odd())
 
@@ -128,12 +128,12 @@ def test_failed_agent_reveals_no_address(url):
         {"discrete": 0}, {"text": -1}, {"multi_binary": [0]},
     ],
 )  # fmt: skip
-def test_invalid_space_reveals_no_text_of_a_library(space):
+def test_invalid_space_error_reveals_no_library_text(space):
     assert re.search("wrong types, sizes or ranges", str(raised(DecodeError, space_of, space)))
 
 
 @pytest.mark.parametrize(
     "body", [b'{"method": 5}', b'{"method": "v0.env.reward", "body": {"reward": "x"}}']
 )
-def test_json_of_another_type_has_our_message(body):
+def test_json_type_error_reveals_no_msgspec_text(body):
     assert "`" not in str(raised(DecodeError, rewarder.decode, body))

@@ -72,7 +72,7 @@ def test_messages_of_all_sizes_are_exchanged_both_ways(piece, sizes):
     assert not two.events
 
 
-def test_metadata_travels_both_ways():
+def test_metadata_is_exchanged_both_ways():
     metadata = (("a-b", "c d"), ("raw-bin", b"\0\xff"), ("authorization", "Bearer x"))
     client = GrpcClientSession(GrpcRawMessages(), METHOD, metadata=metadata, authority="host:1")
     one, two, call = connected(client=client)
@@ -84,7 +84,7 @@ def test_metadata_travels_both_ways():
     assert ended.status == CallStatus("ABORTED", "50 % of ü\n", (("t-bin", b"\1"),))
 
 
-def test_a_client_that_closes_ends_its_call_in_order():
+def test_closing_client_ends_its_call_gracefully():
     one, two, call = connected()
     one.close()
     carry(one, two)
@@ -95,7 +95,7 @@ def test_a_client_that_closes_ends_its_call_in_order():
     assert one.session.closed
 
 
-def test_a_client_that_closes_amid_an_answer_cancels_it():
+def test_client_closing_before_the_reply_cancels_its_call():
     class Owing(GrpcRawMessages):
         pending = 1
 
@@ -131,7 +131,7 @@ def test_inner_session_decides_whether_an_error_ends_the_call():
     assert two.events == [(call, CANCELLED)]
 
 
-def test_limits_of_messages():
+def test_messages_over_the_sent_and_received_limits_are_rejected():
     limits = Limits(received=1000)
     one, two, call = connected(
         client=GrpcClientSession(GrpcRawMessages(), METHOD, max_sent=2000),
@@ -160,7 +160,7 @@ def test_methods_and_metadata_are_checked_at_construction():
     raised(LocalProtocolError, GrpcClientSession(GrpcRawMessages(), METHOD).send, b"x")
 
 
-def test_a_call_past_its_deadline_is_over():
+def test_call_past_its_deadline_gets_deadline_exceeded():
     raw, ((call, _),), _ = asked(("grpc-timeout", "3S"))
     assert raw.session.next_deadline() == 0.0
     raw.session.tick(100.0)
@@ -172,7 +172,7 @@ def test_a_call_past_its_deadline_is_over():
     assert response["grpc-status"] == "4"  # DEADLINE_EXCEEDED
 
 
-def test_a_silent_peer_is_asked_and_then_given_up():
+def test_silent_peer_is_pinged_and_then_times_out():
     client = GrpcClientSession(GrpcRawMessages(), METHOD, ping_interval=10.0)
     _one, _two, _call = connected(client=client)
     client.tick(0.0)
@@ -186,7 +186,7 @@ def test_a_silent_peer_is_asked_and_then_given_up():
     assert client.closed
 
 
-def test_a_connection_without_a_call_is_closed_in_time():
+def test_connection_without_a_call_is_closed_after_a_timeout():
     raw = raw_server()
     server = raw.session
     server.tick(0.0)
@@ -197,7 +197,7 @@ def test_a_connection_without_a_call_is_closed_in_time():
     assert frames.GOAWAY in [kind for kind, *_ in raw.hear()]
 
 
-def test_a_window_that_never_opens_ends_the_call_and_no_other():
+def test_call_with_a_closed_window_times_out_alone():
     raw = raw_server()
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 3}))
     (first, _), (second, _) = raw.say(begin(1), begin(3))

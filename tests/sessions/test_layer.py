@@ -28,20 +28,20 @@ def names_a_layer(node):
 
 
 @pytest.mark.each(("path",), [pytest.param(path, id=path.name) for path in CALLERS])
-def test_no_caller_asks_a_layer_for_its_members(path):
+def test_callers_never_use_getattr_or_hasattr_on_a_layer(path):
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
             assert not names_a_layer(node.args[0]), f"line {node.lineno}: {ast.unparse(node)}"
 
 
 @pytest.mark.each(("path",), [pytest.param(path, id=path.name) for path in CALLERS])
-def test_no_signature_calls_a_layer_any(path):
+def test_layer_parameters_are_never_annotated_any(path):
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.arg) and names_a_layer(ast.Name(node.arg)):
             assert node.annotation is None or ast.unparse(node.annotation) != "Any", node.lineno
 
 
-def test_layers_import_no_transport_and_transports_no_other_session():
+def test_layers_and_transports_do_not_import_each_other():
     for path in CALLERS:
         room = path.relative_to(PACKAGE).parts[0]
         for name in re.findall(
@@ -53,7 +53,7 @@ def test_layers_import_no_transport_and_transports_no_other_session():
                 assert name == "sessions.layer" or not name.startswith("sessions"), path
 
 
-def test_layer_needs_three_methods_only():
+def test_layer_requires_only_three_methods():
     layer = Layer()
     assert (layer.phase, layer.closed, layer.opened) == (LayerPhase.OPEN, False, True)
     for method in (layer.frame_size, layer.receive, layer.send):
@@ -79,7 +79,7 @@ def echo(tmp_path, monkeypatch):
         cache.cache_clear()
 
 
-def test_protocol_of_another_package_is_served_and_connected_to(echo):
+def test_protocol_of_another_package_works_through_serve_and_connect(echo):
     with (
         rlwire.serve(bytes.upper, "echo://localhost:0?limits.received=100") as server,
         rlwire.connect(server.url) as client,

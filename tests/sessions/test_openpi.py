@@ -33,7 +33,7 @@ def greeted(**options):
 
 
 @pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
-def test_a_conversation(arrays):
+def test_client_and_server_exchange_observations_and_actions(arrays):
     client, server = greeted(arrays=arrays)
     for step in range(3):
         (seen,) = server.receive(joined(client.send(OBSERVATION)))
@@ -68,7 +68,7 @@ def test_client_sends_after_the_metadata_and_after_each_action():
     assert client.closed
 
 
-def test_a_server_answers_as_often_as_it_was_asked():
+def test_server_sends_one_reply_for_each_request():
     client, server = greeted()
     raised(LocalProtocolError, server.send, {"actions": 1})
     server.receive(joined(client.send(OBSERVATION)))
@@ -79,7 +79,7 @@ def test_a_server_answers_as_often_as_it_was_asked():
     raised(LocalProtocolError, server.send, {"actions": 3})
 
 
-def test_an_answer_that_cannot_be_written_is_still_owed():
+def test_unencodable_reply_stays_pending_until_a_failure_is_sent():
     client, server = greeted()
     server.receive(joined(client.send(OBSERVATION)))
     raised(EncodeError, server.send, {"actions": object()})
@@ -107,7 +107,7 @@ def test_invalid_observations_are_rejected(message, error):
     assert server.closed
 
 
-def test_a_large_array_is_not_copied_by_a_server():
+def test_server_sends_a_large_array_without_copying():
     client, server = greeted()
     server.receive(joined(client.send(OBSERVATION)))
     image = np.zeros((224, 224, 3), np.uint8)

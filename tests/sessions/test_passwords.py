@@ -12,7 +12,7 @@ class Clock:
         return self.now
 
 
-def test_guesses_beyond_the_free_ones_are_spaced():
+def test_guesses_beyond_the_free_ones_are_delayed():
     clock = Clock()
     throttle = PasswordThrottle(clock)
     due = [throttle.reserve("mallory") - clock.now for _ in range(100)]
@@ -27,7 +27,7 @@ def test_guesses_beyond_the_free_ones_are_spaced():
     assert [throttle.reserve("mallory") - clock.now > 0.05 for _ in range(2)] == [False, True]
 
 
-def test_right_passwords_never_wait():
+def test_correct_passwords_are_never_delayed():
     throttle = PasswordThrottle(Clock())
     for _ in range(1000):
         check = PasswordCheck(throttle)
@@ -38,7 +38,7 @@ def test_right_passwords_never_wait():
     PasswordCheck(throttle).succeeded()  # who has not tried has nothing to give back
 
 
-def test_guess_is_checked_when_it_is_due():
+def test_guess_is_checked_after_its_delay():
     clock = Clock()
     throttle = PasswordThrottle(clock)
     for _ in range(12):
@@ -56,7 +56,7 @@ def test_guess_is_checked_when_it_is_due():
     assert not check.must_wait()
 
 
-def test_so_many_addresses_are_remembered():
+def test_throttle_remembers_at_most_4096_addresses():
     clock = Clock()
     throttle = PasswordThrottle(clock)
     for _ in range(20):

@@ -40,7 +40,7 @@ def greeted(client, server):
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_a_conversation(form):
+def test_client_and_server_exchange_config_episodes_and_weights(form):
     client, server = RLlinkClientSession(form=form), RLlinkServerSession()
     greeted(client, server)
     assert server.form == form
@@ -62,7 +62,7 @@ def test_a_conversation(form):
 
 
 @pytest.mark.parametrize("reply", [Pong(), SetConfig(), GetState()])
-def test_other_answers_than_asked_for(reply):
+def test_client_rejects_unrequested_replies(reply):
     client = RLlinkClientSession()
     for message in (SetState(), Pong()):
         raised(LocalProtocolError, client.send, message)
@@ -85,7 +85,7 @@ def test_server_sends_only_the_awaited_reply():
             RLlinkServerSession().receive(Codec().encode(message))
 
 
-def test_ray_s_client_is_answered_in_its_bytes():
+def test_ray_client_gets_replies_in_the_format_of_ray():
     server = RLlinkServerSession()
     server.receive(b"00000011\x81\xa4type\xa4PING")
     assert joined(server.send(Pong())) == b"00000011\x81\xa4type\xa4PONG"
@@ -96,7 +96,7 @@ def test_ray_s_client_is_answered_in_its_bytes():
     assert RLlinkServerSession().reject(DecodeError("wrong")) == []
 
 
-def test_only_ray_gets_all_entries_of_an_episode():
+def test_client_sends_brief_episodes_except_to_ray():
     client = RLlinkClientSession()
     for pong, whole in ((b"00000011\x81\xa4type\xa4PONG", True), (None, False)):
         if pong is None:
@@ -109,7 +109,7 @@ def test_only_ray_gets_all_entries_of_an_episode():
         assert isinstance(state["rewards"], dict if whole else np.ndarray)
 
 
-def test_tokens():
+def test_server_rejects_a_missing_or_wrong_token():
     greeted(RLlinkClientSession(token="s"), RLlinkServerSession(token="s"))
     for client, words in (
         (RLlinkClientSession(token="t"), "wrong token"),
@@ -125,7 +125,7 @@ def test_tokens():
     assert "token" in str(caught)
 
 
-def test_before_the_token_a_frame_is_small():
+def test_frames_before_the_token_are_limited_to_4_kib():
     server = RLlinkServerSession(token="s", limits=Limits(received=10_000))
     caught = raised(LimitExceeded, server.frame_size, b"00004089", 0, 8)
     assert (caught.maximum, caught.size) == (4088, 4089)
@@ -153,7 +153,7 @@ def first_frames():
 
 
 @pytest.mark.parametrize("name", first_frames())
-def test_before_the_token_nothing_is_expanded(name):
+def test_frames_before_the_token_allocate_bounded_memory(name):
     frame = first_frames()[name]
     server = RLlinkServerSession(token="s")
     with at_most(300_000):
@@ -175,7 +175,7 @@ def test_unrequested_file_is_not_decompressed():
         assert caught.type is RemoteProtocolError
 
 
-def test_steps_are_counted():
+def test_timesteps_must_equal_the_steps_of_the_episodes():
     server, good, wrong = RLlinkServerSession(), episode(2).to_state(), episode(2).to_state()
     wrong["actions"]["data"] = np.zeros(5)
     for steps in (1, 3):
@@ -187,7 +187,7 @@ def test_steps_are_counted():
     assert not server.pending
 
 
-def test_receive_whole_accepts_one_whole_frame():
+def test_receive_whole_accepts_only_one_complete_frame():
     frame = Codec().encode(Ping())
     assert RLlinkServerSession().receive_whole(bytearray(frame), len(frame)) == [Ping()]
     assert RLlinkServerSession().receive_whole(bytearray(frame + frame), 2 * len(frame)) is None

@@ -97,13 +97,13 @@ ALL = list(itertools.product(ALLOWED, MESSAGES))
 PLAIN = [(state, name) for state, name in ALL if state is not RLXState.BROKEN]
 
 
-def test_transition_table_is_the_documented_one():
+def test_documented_transition_table_is_current():
     flat = {(state, name): after for state, row in ALLOWED.items() for name, after in row.items()}
     assert flat == TRANSITIONS
 
 
 @pytest.mark.each(("state", "name"), PLAIN)
-def test_client_every_state_and_message(state, name):
+def test_client_transitions_match_the_table(state, name):
     client = client_in(state)
     after = ALLOWED[state].get(name)
     if name in ANSWERS:
@@ -124,7 +124,7 @@ def test_client_every_state_and_message(state, name):
 
 
 @pytest.mark.each(("state", "name"), ALL)
-def test_server_every_state_and_message(state, name):
+def test_server_transitions_match_the_table(state, name):
     server = server_in(state)
     after = ALLOWED[state].get(name)
     if name not in ANSWERS:
@@ -152,7 +152,7 @@ def test_server_every_state_and_message(state, name):
     ids=lambda message: str(message)[:30],
 )  # fmt: skip
 @pytest.mark.parametrize("state", [RLXState.NEW, RLXState.READY])
-def test_unknown_command_does_not_change_the_state_and_can_be_answered(state, message):
+def test_unknown_command_keeps_the_state_and_gets_an_error_reply(state, message):
     server = server_in(state)
     with pytest.raises(RemoteProtocolError, match=r"unknown command|no 'command'") as caught:
         server.receive(frame(message))
@@ -167,18 +167,18 @@ def test_unknown_command_does_not_change_the_state_and_can_be_answered(state, me
 
 
 @pytest.mark.parametrize("event", [None, 5, {}, {"command": None}, {"command": ["x"]}])
-def test_a_client_sends_commands_only(event):
+def test_client_sends_only_commands(event):
     raised(LocalProtocolError, client_in(RLXState.READY).send, event)
 
 
 @pytest.mark.parametrize("reply", [{}, {"response": 5}, {"response": ["ready"]}, {"command": "x"}])
-def test_a_reply_that_is_none_closes_the_client(reply):
+def test_invalid_reply_closes_the_client(reply):
     client = client_in(RLXState.INITIALIZING)
     raised(RemoteProtocolError, client.receive, frame(reply))
     assert client.closed
 
 
-def test_an_action_needs_its_data():
+def test_action_reply_requires_data():
     server = server_in(RLXState.UPDATING)
     assert "'data'" in str(raised(LocalProtocolError, server.send, {"response": "action"}))
     assert server.state is RLXState.UPDATING
@@ -210,7 +210,7 @@ ENTRANCES = {
 
 
 @pytest.mark.parametrize("data", BROKEN)
-def test_a_broken_message_closes_a_client_and_leaves_a_server_one_reply(data):
+def test_broken_frame_closes_the_client_and_leaves_the_server_one_reply(data):
     client, server = client_in(RLXState.UPDATING), server_in(RLXState.READY)
     for session in (client, server):
         raised((DecodeError, LimitExceeded), session.receive, data)
@@ -222,7 +222,7 @@ def test_a_broken_message_closes_a_client_and_leaves_a_server_one_reply(data):
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_unreadable_message_that_answers_nothing_or_precedes_an_answer_ends_the_session(entrance):
+def test_undecodable_message_out_of_order_ends_the_session(entrance):
     client, server = client_in(RLXState.READY), server_in(RLXState.UPDATING)
     for session in (client, server):
         caught = raised(DecodeError, ENTRANCES[entrance], session, b"1:x,")
@@ -234,7 +234,7 @@ def test_unreadable_message_that_answers_nothing_or_precedes_an_answer_ends_the_
 
 @pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_undecodable_message_is_answered_and_the_server_continues(data, text, entrance):
+def test_undecodable_command_gets_an_error_reply_and_keeps_the_state(data, text, entrance):
     for state in (RLXState.NEW, RLXState.READY):
         server = server_in(state)
         for _ in range(2):
@@ -263,7 +263,7 @@ def test_undecodable_reply_acts_as_an_error_reply(data, text, entrance):
 
 @pytest.mark.parametrize("data", [b"01:", b"-1:", b"+1:", b" 1:", b":", b"x", b"1000000000000:"])
 @pytest.mark.parametrize("side", [RLXClientSession, RLXServerSession])
-def test_a_broken_length_loses_the_borders(side, data):
+def test_invalid_frame_length_ends_the_session(side, data):
     session = side()
     raised((DecodeError, LimitExceeded), session.frame_size, data, 0, len(data))
     assert session.state is (RLXState.CLOSED if side is RLXClientSession else RLXState.BROKEN)
@@ -276,7 +276,7 @@ def test_a_broken_length_loses_the_borders(side, data):
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
 @pytest.mark.parametrize("state", [s for s in ALLOWED if s is not RLXState.CLOSED])
-def test_refuse_closes_the_server_session(state, error):
+def test_reject_closes_the_server_session(state, error):
     server = server_in(state)
     reply = rlx.decode(joined(server.reject(error)), framed=True)
     assert reply == {"response": "error", "message": for_peer(error, "the server")}
@@ -299,7 +299,7 @@ def metric(name, y, x=None, method="scalar"):
     ],
 )
 @pytest.mark.parametrize("state", [RLXState.NEW, RLXState.READY])
-def test_both_forms_of_metrics(state, command, entries):
+def test_server_normalizes_both_forms_of_metrics(state, command, entries):
     server = server_in(state)
     (event,) = server.receive(frame({"command": "update_metrics", **command}))
     assert event == {"command": "update_metrics", "data": entries}
@@ -314,7 +314,7 @@ def test_both_forms_of_metrics(state, command, entries):
      {"data": "text"}, {"data": [{"name": "a", "y": 1}, {"name": "b"}]}],
     ids=str,
 )  # fmt: skip
-def test_malformed_metrics_are_refused_and_change_nothing(command):
+def test_malformed_metrics_are_rejected_and_keep_the_state(command):
     server = RLXServerSession()
     with pytest.raises(RemoteProtocolError, match="can't update metrics") as caught:
         server.receive(frame({"command": "update_metrics", **command}))
@@ -323,7 +323,7 @@ def test_malformed_metrics_are_refused_and_change_nothing(command):
     assert not server.closed
 
 
-def test_arrays_are_views_of_a_large_frame_and_aligned_when_the_block_is():
+def test_arrays_of_a_large_frame_are_aligned_views():
     state = np.arange(84 * 84 * 4, dtype=np.float32).reshape(84, 84, 4)
     data = joined(client_in(RLXState.READY).send({**MESSAGES["update"], "state": state}))
     server = server_in(RLXState.READY)

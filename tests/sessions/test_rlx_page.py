@@ -24,7 +24,7 @@ def test_request_is_decoded_with_its_sid_and_size():
 
 
 @pytest.mark.parametrize("sid", [0, -1, 2**53, "", "a", "ünï 𝄞", "x" * SID])
-def test_sid_may_be_a_number_or_a_text(sid):
+def test_sid_is_a_number_or_a_string(sid):
     session = PageSession()
     (request,) = session.receive(json.dumps({"sid": sid}).encode())
     assert request.sid == sid
@@ -85,7 +85,7 @@ def test_values_without_json_form_are_not_sent(value):
     raised(EncodeError, PageSession().send, PageReply(1, {"data": value}))
 
 
-def test_lists_of_numbers_become_arrays():
+def test_numeric_lists_are_decoded_as_arrays():
     value = {"image": [[1, 2], [3, 4]], "name": "x", "uneven": [[1], [2, 3]], "more": [[1, 2], "y"]}
     found = arrays_of(value, "float64")
     assert list(found) == list(value)
@@ -101,7 +101,7 @@ def test_lists_of_numbers_become_arrays():
     assert arrays_of(texts, "float32") == texts
 
 
-def test_more_dimensions_than_an_array_has():
+def test_lists_over_32_levels_stay_nested_lists_of_arrays():
     value = [1]
     for _ in range(40):
         value = [value]

@@ -97,7 +97,7 @@ class Raw:
         return struct.unpack(">H", payload[:2])[0]
 
 
-def test_both_ends_close_in_order(serve, connect, log):
+def test_both_sides_complete_the_close_handshake(serve, connect, log):
     address = serve()
     times = []
     for _ in range(3):  # a busy machine may be slow once
@@ -115,7 +115,7 @@ def test_both_ends_close_in_order(serve, connect, log):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_messages_that_cross_the_peers_close(server, connect):
+def test_messages_that_cross_a_close_do_not_break_the_connection(server, connect):
 
     class Leave(Echo):
         def answer(self, event):
@@ -141,7 +141,7 @@ def test_messages_that_cross_the_peers_close(server, connect):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_server_that_stops_says_so(server, connect):
+def test_stopping_server_sends_close_code_1001(server, connect):
     with ExitStack() as stack:
         running = serving(server, "127.0.0.1:0", WebSocketServerSession, make_handler=Echo)
         peer = connect(stack.enter_context(running).address, client())
@@ -154,7 +154,7 @@ def test_a_server_that_stops_says_so(server, connect):
         assert time.monotonic() - begun < 2
 
 
-def test_refusals(serve, connect):
+def test_server_sends_an_http_refusal(serve, connect):
     address = serve(lambda: WebSocketServerSession(check=lambda request: HttpRefusal(403, "no")))
     assert raised(Refused, connect, address, client()).status == 403
     with Raw(address, shake=False) as raw:
@@ -182,7 +182,7 @@ def test_hostile_peers_do_not_disturb_others(serve):
             assert other.exchange(name) == name
 
 
-def test_the_first_messages_may_come_with_the_request(serve):
+def test_server_reads_messages_sent_with_the_upgrade_request(serve):
     address = serve()
     with Raw(address, shake=False) as raw:
         sent = raw.encoder.message("early")[0] + raw.encoder.message(bytes(10_000))[0]
@@ -192,7 +192,7 @@ def test_the_first_messages_may_come_with_the_request(serve):
         assert raw.frame() == (frames.BINARY, bytes(10_000))
 
 
-def test_close_without_a_reply_ends_in_time(serve):
+def test_server_close_without_a_reply_times_out(serve):
     with Raw(serve(lambda: Stack(WebSocketServerSession(), Over()))) as raw:
         begun = time.monotonic()
         assert raw.frame() == (frames.TEXT, b"goodbye")
@@ -212,7 +212,7 @@ def test_keep_alive_detects_a_lost_peer(serve):
         assert silent.code() == 1011
 
 
-def test_a_flood_of_pings_from_a_peer_that_never_reads(serve):
+def test_server_stops_reading_a_ping_flood_without_a_reader(serve):
     address = serve(timeout=Timeouts(write=0.5))
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -19,13 +19,13 @@ from tests.raising import raised
         ("shm:/tmp/agent.sock", Address(path="/tmp/agent.sock", shm=True)),
     ],
 )
-def test_parse_and_str_are_inverse(text, address):
+def test_address_text_round_trips(text, address):
     assert parse(text) == address
     assert str(address) == text
     assert parse(address) is address
 
 
-def test_pairs_as_the_socket_module_has_them():
+def test_address_parses_socket_address_tuples():
     assert parse(("localhost", 1)) == Address("localhost", 1)
     assert parse(("::1", 1, 0, 0)) == Address("::1", 1)
 
@@ -40,17 +40,17 @@ def test_pairs_as_the_socket_module_has_them():
         ("localhost",), ("", 1), ("localhost", 70000),
     ],
 )  # fmt: skip
-def test_not_an_address(text):
+def test_invalid_addresses_are_rejected(text):
     with pytest.raises(ValueError, match=r"address|port|path"):
         parse(text)
 
 
-def test_resolve():
+def test_address_resolves_to_family_and_socket_address():
     assert parse("127.0.0.1:80").resolve() == [(socket.AF_INET, ("127.0.0.1", 80))]
     assert parse("unix:/x").resolve() == [(socket.AF_UNIX, "/x")]
 
 
-def test_a_name_is_dialled_at_each_of_its_addresses(monkeypatch):
+def test_client_tries_each_address_of_a_host_name(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         found = [
@@ -64,7 +64,7 @@ def test_a_name_is_dialled_at_each_of_its_addresses(monkeypatch):
 
 @pytest.mark.parametrize("datagram", [False, True])
 @pytest.mark.parametrize("listen", [False, True])
-def test_ipv4_is_first_for_listening_and_for_datagrams(monkeypatch, listen, datagram):
+def test_resolver_prefers_ipv4_for_listening_and_datagrams(monkeypatch, listen, datagram):
     asked = []
 
     def found(*_, **options):
@@ -78,6 +78,6 @@ def test_ipv4_is_first_for_listening_and_for_datagrams(monkeypatch, listen, data
     assert asked == [socket.SOCK_DGRAM if datagram else socket.SOCK_STREAM]
 
 
-def test_addresses_that_no_socket_has():
+def test_impossible_address_combinations_are_rejected():
     raised(ValueError, Address, "localhost", 1, "/tmp/x")
     raised(ValueError, parse("unix:/x").resolve, datagram=True)

@@ -5,7 +5,7 @@ from rlwire.transports.admission import Admission
 from tests.raising import raised
 
 
-def test_connections_are_limited_in_all_and_by_address():
+def test_connections_are_limited_in_total_and_per_address():
     admission = Admission(4, 2)
     admission.enter("192.0.2.1")
     admission.enter("192.0.2.1")
@@ -23,7 +23,7 @@ def test_connections_are_limited_in_all_and_by_address():
     assert not admission._open, "nothing is kept of those who left"
 
 
-def test_unix_sockets_count_in_all_only():
+def test_unix_connections_count_towards_the_total_only():
     admission = Admission(5, 1)
     for _ in range(5):
         admission.enter("")

@@ -63,7 +63,7 @@ only = pytest.mark.parametrize("ends", ["blocking"], indirect=True)
 
 
 @pytest.mark.parametrize("feed", ["whole", "bytes", "pieces", "glued"])
-def test_messages_arrive_however_they_are_cut(ends, blobs, feed):
+def test_connection_reassembles_messages_of_any_segmentation(ends, blobs, feed):
     sizes = [0, 100, 4096 - HEADER, 4097 - HEADER, 200_000, 200_000, 7]
     bodies = [os.urandom(size) for size in ([0, 5, 70] if feed == "bytes" else sizes)]
     frames = [blobs.frame(body) for body in bodies]
@@ -76,7 +76,7 @@ def test_messages_arrive_however_they_are_cut(ends, blobs, feed):
         assert [bytes(connection.receive()) for _ in bodies] == bodies
 
 
-def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(ends, blobs):
+def test_large_message_is_received_in_place_without_reusing_held_blocks(ends, blobs):
     connection, peer = ends()
 
     def arrive(byte):
@@ -96,7 +96,7 @@ def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(ends, blobs)
     assert held == b"\3" * 10
 
 
-def test_output_larger_than_the_system_buffer_is_sent_whole(ends, read_frame):
+def test_output_over_the_socket_buffer_is_sent_completely(ends, read_frame):
     connection, peer = ends()
     body = os.urandom(8_000_000)
     got = []
@@ -133,7 +133,7 @@ def test_sending_to_a_lost_peer_fails(ends, call):
     raised(ConnectionClosed, connection.receive)
 
 
-def test_after_close_nothing_works(ends):
+def test_closed_connection_raises_connection_closed(ends):
     connection, _peer = ends()
     with connection:
         connection.send(b"x")
@@ -145,7 +145,7 @@ def test_after_close_nothing_works(ends):
 
 
 @pytest.mark.parametrize("before", [0, 20_000], ids=["first", "where a large one is expected"])
-def test_broken_bytes_end_receiving_but_not_a_refusal(ends, blobs, read_frame, before):
+def test_invalid_bytes_end_receiving_and_can_be_rejected(ends, blobs, read_frame, before):
     connection, peer = ends()
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
@@ -161,7 +161,7 @@ def test_broken_bytes_end_receiving_but_not_a_refusal(ends, blobs, read_frame, b
     assert refused == [b"refused: no frame begins with ff - at byte 0"]
 
 
-def test_a_refused_peer_that_still_writes_sees_why(ends, blobs, read_frame, monkeypatch):
+def test_rejected_peer_that_still_writes_receives_the_reason(ends, blobs, read_frame, monkeypatch):
     monkeypatch.setattr(blobs, "limit", 10_000)
     connection, peer = ends()
 
@@ -196,7 +196,7 @@ def bounds(begun, least):
     return least < time.monotonic() - begun < 10
 
 
-def test_idle_leaves_the_connection_open(ends, blobs):
+def test_idle_timeout_leaves_the_connection_open(ends, blobs):
     connection, peer = ends(Timeouts(read=0.4, idle=0.2))
     begun = time.monotonic()
     for call in (connection.receive, lambda: connection.exchange(b"x")):
@@ -210,7 +210,7 @@ def test_idle_leaves_the_connection_open(ends, blobs):
 
 
 @pytest.mark.parametrize(("size", "before"), [(100, 0), (10_000, 0), (10_000, 10_000)])
-def test_a_dribbling_peer_is_closed(ends, blobs, size, before):
+def test_slow_peer_is_disconnected_at_the_read_timeout(ends, blobs, size, before):
     connection, peer = ends(SMALL)
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
@@ -232,7 +232,7 @@ def test_a_dribbling_peer_is_closed(ends, blobs, size, before):
 
 
 @pytest.mark.parametrize("call", ["send", "exchange"])
-def test_a_peer_that_does_not_read_is_closed(ends, call):
+def test_peer_that_does_not_read_is_disconnected_at_the_write_timeout(ends, call):
     connection, _peer = ends(SMALL)
     begun = time.monotonic()
     assert "0.4" in str(raised(DeadlineExceeded, getattr(connection, call), bytes(50_000_000)))
@@ -242,7 +242,7 @@ def test_a_peer_that_does_not_read_is_closed(ends, call):
 
 
 @only
-def test_spinning_ends_in_sleep_and_in_time(ends, blobs):
+def test_busy_wait_falls_back_to_sleep_and_keeps_its_timeout(ends, blobs):
     connection, _peer = ends(Timeouts(read=0.4, idle=0.2, spin=0.05))
     assert "0.2" in str(raised(DeadlineExceeded, connection.receive))
     connection, peer = ends(Timeouts(spin=0.05))
@@ -271,7 +271,7 @@ def interrupt(number, frame):
 
 @only
 @pytest.mark.parametrize("come", [0, 5010], ids=["nothing", "half a message"])
-def test_signals_neither_shorten_nor_prolong_a_wait(ends, blobs, come):
+def test_signals_do_not_change_a_timeout(ends, blobs, come):
     connection, peer = ends(SMALL if come else Timeouts(read=0.4, idle=0.4))
     peer.sendall(blobs.frame(bytes(10_000))[:come])
     stop, reader = threading.Event(), threading.get_ident()
@@ -289,7 +289,7 @@ def test_signals_neither_shorten_nor_prolong_a_wait(ends, blobs, come):
 
 
 @only
-def test_an_interrupted_message_closes_the_connection(ends):
+def test_interrupted_send_closes_the_connection(ends):
     connection, peer = ends()
     sender = threading.get_ident()
 
@@ -305,7 +305,7 @@ def test_an_interrupted_message_closes_the_connection(ends):
 @only
 @pytest.mark.parametrize("before", [0, 20_000], ids=["first", "expected"])
 @pytest.mark.parametrize("come", [0, 2_000, 10_000])
-def test_an_interrupt_while_receiving(ends, blobs, before, come):
+def test_interrupted_receive_closes_only_inside_a_message(ends, blobs, before, come):
     connection, peer = ends()
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
@@ -329,7 +329,7 @@ def in_a_thread(work):
 
 
 @only
-def test_a_connection_belongs_to_one_thread(ends):
+def test_connection_rejects_calls_from_another_thread(ends):
     connection, _peer = ends()
     connection.send(b"mine")
     for action in (
@@ -363,7 +363,7 @@ def test_close_from_another_thread_wakes_the_owner(ends, at):
 
 
 @only
-def test_an_answer_that_fails_leaves_the_reply_owed(ends, blobs, read_frame):
+def test_failed_handler_can_still_send_its_reply(ends, blobs, read_frame):
     connection, peer = ends()
 
     def answer(event):
@@ -389,7 +389,7 @@ def test_an_answer_that_fails_leaves_the_reply_owed(ends, blobs, read_frame):
     raised(DecodeError, connection.serve, answer)
 
 
-def test_defect_of_a_session_closes_the_connection(ends, blobs):
+def test_exception_of_a_session_closes_the_connection(ends, blobs):
     class Broken(blobs):
         def frame_size(self, buffer, start, end):
             if b"defect" in bytes(buffer[start:end]):

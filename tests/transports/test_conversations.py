@@ -65,7 +65,7 @@ def ends(client, server, how, carrier, sessions, folder, request):
 @pytest.mark.parametrize("client", ["blocking", *LOOPS])
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_each_conversation_works_over_each_carrier(
+def test_conversations_complete_over_each_transport(
     client, server, carrier, blobs, tmp_path, request,
     monkeypatch,
 ):  # fmt: skip

@@ -86,7 +86,7 @@ def test_another_user_cannot_exhaust_the_connections(
     eventually(lambda: server.connections == 0)
 
 
-def test_a_silent_peer_has_a_shorter_time(serve, blobs, raw, read_frame):
+def test_silent_peer_is_disconnected_at_the_first_message_timeout(serve, blobs, raw, read_frame):
     server = serve(blobs, timeout=Timeouts(first=1.0))
     with tcp.connect(server.address, blobs()) as talker:
         assert talker.exchange(b"x") == b"x"
@@ -97,7 +97,7 @@ def test_a_silent_peer_has_a_shorter_time(serve, blobs, raw, read_frame):
         assert talker.exchange(b"x") == b"x"
 
 
-def test_websocket_handshake_counts_as_a_first_message(serve, raw):
+def test_incomplete_websocket_handshake_ends_at_the_first_timeout(serve, raw):
     server = serve(
         lambda: websocket.WebSocketServerSession(kind="binary"),
         timeout=Timeouts(first=0.2, connect=30),
@@ -105,7 +105,7 @@ def test_websocket_handshake_counts_as_a_first_message(serve, raw):
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
-def test_clients_without_tls_or_without_a_word_are_disconnected(serve, blobs, raw, contexts, log):
+def test_clients_without_tls_or_a_first_message_are_disconnected(serve, blobs, raw, contexts, log):
     context, trusting = contexts
     server = serve(blobs, timeout=Timeouts(first=1.5, connect=30), tls=context)
     with tcp.connect(server.address, blobs(), tls=trusting) as talker:
@@ -121,7 +121,9 @@ def test_clients_without_tls_or_without_a_word_are_disconnected(serve, blobs, ra
         assert talker.exchange(b"x") == b"x"
 
 
-def test_clients_rejected_by_tls_are_logged(serve, blobs, from_address, contexts, log):
+def test_tls_connections_over_the_limit_are_rejected_and_logged(
+    serve, blobs, from_address, contexts, log
+):
     context, trusting = contexts
     server = serve(blobs, tls=context, max_connections_per_address=2)
     silent = [from_address("127.0.0.2", server.address) for _ in range(5)]

@@ -63,7 +63,7 @@ def deferred(way, peer, word):
     return made[-1]
 
 
-def test_replies_come_in_order(way, peer):
+def test_deferred_replies_are_sent_in_order(way, peer):
     _, later = way
     for word in (b"one", b"two" * 100_000, b"three"):
         peer.send(word)
@@ -86,7 +86,7 @@ def test_deferred_reply_may_be_none_or_fail_alone(way, peer, log):
     eventually(lambda: "one of those days" in log.text)
 
 
-def test_a_peer_that_leaves_cancels_it(way, blobs, raw):
+def test_disconnected_peer_cancels_its_deferred_reply(way, blobs, raw):
     server, later = way
     peer = raw(server.address)
     peer.sendall(blobs.frame(b"x"))
@@ -112,7 +112,7 @@ def test_stopping_server_waits_for_deferred_replies(way, peer):
         stopping.result(10)
 
 
-def test_first_result_of_a_deferred_reply_counts():
+def test_deferred_reply_keeps_its_first_result():
     reported = []
     reply = DeferredReply()
     reply.add_done_callback(reported.append)

@@ -20,7 +20,7 @@ def silent():
         yield parse(sock.getsockname())
 
 
-def test_refused_connection_is_retried_as_the_backoff_allows(
+def test_refused_connection_is_retried_as_the_back_off_allows(
     connect, blobs, silent, log, monkeypatch
 ):
     with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {silent} \(1 attempt"):
@@ -41,7 +41,7 @@ def test_refused_connection_is_retried_as_the_backoff_allows(
     assert time.monotonic() - begun < 10
 
 
-def test_a_server_that_starts_late_is_found(connect, start, blobs, tmp_path):
+def test_client_retries_until_the_server_starts(connect, start, blobs, tmp_path):
     address = parse(f"unix:{tmp_path / 's'}")
     timer = threading.Timer(0.1, lambda: start(listener=address))
     timer.start()
@@ -50,7 +50,7 @@ def test_a_server_that_starts_late_is_found(connect, start, blobs, tmp_path):
     timer.join()
 
 
-def test_an_attempt_has_its_own_time(connect, blobs):
+def test_connection_attempt_ends_at_the_connect_timeout(connect, blobs):
     # A listener whose queue is full does not answer.
     with socket.socket() as listener, socket.socket() as one, socket.socket() as two:
         listener.bind(("127.0.0.1", 0))

@@ -114,7 +114,7 @@ def what_raises(*calls):
     return texts
 
 
-def test_blocking(way):
+def test_forked_child_cannot_use_the_parents_connection(way):
     with way.connect() as connection:
         assert connection.exchange(b"1") == b"1"
 
@@ -139,7 +139,7 @@ def test_blocking(way):
             assert connection.exchange(b"parent") == b"parent"
 
 
-def test_a_child_does_not_keep_a_connection_open(way):
+def test_forked_child_does_not_hold_a_connection_open(way):
     connection = way.connect()
     assert connection.exchange(b"1") == b"1"
     with a_child_that_waits():
@@ -155,7 +155,7 @@ def loop(request):
     loop.close()
 
 
-def test_asyncio(way, loop):
+def test_forked_child_cannot_use_the_parents_async_connection(way, loop):
     connection = loop.run_until_complete(way.connect(tcp_asyncio.connect))
     assert loop.run_until_complete(connection.exchange(b"1")) == b"1"
 
@@ -182,7 +182,7 @@ def test_asyncio(way, loop):
     loop.run_until_complete(connection.wait_closed())
 
 
-def test_a_server_is_not_stopped_by_a_child(way):
+def test_forked_child_cannot_stop_the_parents_server(way):
     with way.connect() as connection:
         assert connection.exchange(b"1") == b"1"
         in_a_child(way.server.stop)
@@ -191,7 +191,7 @@ def test_a_server_is_not_stopped_by_a_child(way):
             assert another.exchange(b"3") == b"3"
 
 
-def test_a_server_that_has_not_started_may_start_in_a_child(blobs):
+def test_unstarted_server_can_start_in_a_forked_child(blobs):
     server = ThreadServer("127.0.0.1:0", blobs, echo)
 
     def child():
@@ -202,7 +202,7 @@ def test_a_server_that_has_not_started_may_start_in_a_child(blobs):
     server.stop()
 
 
-def test_an_asyncio_server_is_not_stopped_by_a_child(loop, blobs):
+def test_forked_child_cannot_stop_the_parents_asyncio_server(loop, blobs):
     async def begin():
         server = await LoopServer("127.0.0.1:0", blobs, async_echo).start()
         connection = await tcp_asyncio.connect(server.address, blobs())
@@ -221,7 +221,7 @@ def test_an_asyncio_server_is_not_stopped_by_a_child(loop, blobs):
     loop.run_until_complete(go_on())
 
 
-def test_workers_are_not_stopped_by_a_child():
+def test_forked_child_cannot_stop_the_parents_workers():
     workers = Workers(targets.pid, 1, Address("127.0.0.1"))
     try:
         pids = workers.pids

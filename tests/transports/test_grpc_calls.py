@@ -141,7 +141,7 @@ def exchange_sizes(*peers, sizes=SIZES):
 
 
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
-def test_client_and_server_of_ours_exchange_messages(workers, client, room):
+def test_rlwire_client_and_server_exchange_messages(workers, client, room):
     with served(workers, room) as address, drivers(client) as driver:
         with driver.connect(address, session()) as connection:
             exchange_sizes(connection, sizes=HUGE)
@@ -158,7 +158,7 @@ def vanish(connection):
     connection.close()
 
 
-def test_a_client_that_vanishes_closes_its_responders(workers, room):
+def test_lost_client_closes_its_responders(workers, room):
     with served(workers, room) as address:
         connection = connected(address)
         connection.exchange(b"x")
@@ -170,7 +170,7 @@ def test_a_client_that_vanishes_closes_its_responders(workers, room):
         assert room.closed(1)
 
 
-def test_client_may_close_while_its_world_blocks(room):
+def test_client_can_close_while_its_responder_blocks(room):
     with served("threads", room) as address:
         connection = connected(address)
         connection.send(b"wait")
@@ -232,7 +232,7 @@ def close_both(one, two):
 
 
 @pytest.mark.parametrize("channel", ["threads", "threads TLS"], indirect=True)
-def test_grpcio_meets_a_world_that_blocks(channel, room):
+def test_blocked_responder_does_not_block_another_call(channel, room):
     for number in (1, 2, 3):
         one = Stream(channel)
         one.send(b"wait")
@@ -247,7 +247,7 @@ def test_grpcio_meets_a_world_that_blocks(channel, room):
         room.waiting.clear()
 
 
-def test_grpcio_is_served(channel, room):
+def test_server_answers_grpcio_calls_and_errors(channel, room):
     one = Stream(channel, metadata=(("a", "b"), ("c-bin", b"\0\xff")))
     two = Stream(channel)
     exchange_sizes(one, two, sizes=HUGE)
@@ -267,7 +267,7 @@ def test_grpcio_is_served(channel, room):
     assert room.closed(5)
 
 
-def test_no_stream_waits_for_another(channel):
+def test_concurrent_streams_do_not_block_each_other(channel):
     one, two = Stream(channel), Stream(channel)
     assert one.exchange(b"1") == b"1"
     for _ in range(20):
@@ -279,7 +279,7 @@ def test_no_stream_waits_for_another(channel):
     close_both(one, two)
 
 
-def test_grpcio_cancels(channel, room):
+def test_cancelled_grpcio_call_closes_only_its_responder(channel, room):
     one, two = Stream(channel), Stream(channel)
     one.exchange(b"1")
     one.call.cancel()
@@ -287,7 +287,7 @@ def test_grpcio_cancels(channel, room):
     assert two.exchange(b"2") == b"2"
 
 
-def test_many_streams_of_grpcio(channel, room):
+def test_server_answers_1000_concurrent_grpcio_calls(channel, room):
     ask = channel.unary_unary(METHOD)
     waiting = [ask.future(b"%d" % number) for number in range(1000)]
     assert [each.result(60) for each in waiting] == [b"%d" % number for number in range(1000)]
@@ -329,7 +329,7 @@ def grpcio_server(credentials=None, options=()):
         server.stop(None).wait()
 
 
-def test_grpcio_serves_us():
+def test_client_calls_a_grpcio_server():
     with grpcio_server() as address:
         with connected(address, metadata=(("greet", "you"),)) as connection:
             exchange_sizes(connection, sizes=HUGE)
@@ -346,7 +346,7 @@ def test_grpcio_serves_us():
             assert "UNIMPLEMENTED" in str(raised(CallEnded, connection.exchange, b"x"))
 
 
-def test_our_client_uses_tls_with_both_servers(workers, room, files):
+def test_client_uses_tls_with_rlwire_and_grpcio_servers(workers, room, files):
     pem = files.server.read_bytes()
     for server in (
         served(workers, room, tls=with_alpn(ServerTLS(files.server))),
@@ -357,7 +357,7 @@ def test_our_client_uses_tls_with_both_servers(workers, room, files):
             exchange_sizes(connection)
 
 
-def test_grpcios_goaway_lets_us_end_our_call():
+def test_grpcio_goaway_lets_the_client_finish_its_call():
     aging = [("grpc.max_connection_age_ms", 50)]
     with grpcio_server(options=aging) as address, connected(address) as connection:
         session = connection.session
@@ -370,7 +370,7 @@ def test_grpcios_goaway_lets_us_end_our_call():
 
 
 @pytest.mark.parametrize("half", ["nothing", "message", "block", "unknown"])
-def test_half_of_something_has_its_time(workers, room, half):
+def test_incomplete_http2_input_times_out(workers, room, half):
     hello = frames.PREFACE + frames.settings({})
     timeout = Timeouts(first=0.3) if half == "nothing" else Timeouts(read=0.3)
     wire, between = {
@@ -399,7 +399,7 @@ def test_half_of_something_has_its_time(workers, room, half):
         eventually(closed)
 
 
-def test_empty_messages_that_wait_are_bounded_too():
+def test_queued_empty_messages_are_limited():
     class Waits(Responder):
         def answer(self, event):
             return DeferredReply()
@@ -433,7 +433,7 @@ def ask_and_never_read(sock):
         sock.sendall(question)
 
 
-def test_client_that_never_reads_is_not_read(workers, room):
+def test_server_stops_reading_from_a_client_that_never_reads(workers, room):
     with (
         served(workers, room) as address,
         connected(address) as good,

@@ -28,7 +28,7 @@ def texts(caplog):
     return [record.getMessage() for record in caplog.records]
 
 
-def test_a_flood_is_a_few_lines_and_a_count(caplog, clock):
+def test_repeated_messages_are_limited_and_counted(caplog, clock):
     log = RateLimitedLog(logging.getLogger("seldom"), 10.0, 2, clock)
     for number in range(1000):
         clock.now += 0.001
@@ -43,7 +43,7 @@ def test_a_flood_is_a_few_lines_and_a_count(caplog, clock):
     assert texts(caplog)[-1] == "it was -2"
 
 
-def test_pickled_log_counts_anew(caplog):
+def test_pickled_log_restarts_its_count(caplog):
     log = RateLimitedLog(logging.getLogger("seldom"), 10.0, 1, Clock())
     log.warning("refused")
     again = pickle.loads(pickle.dumps(log))
@@ -53,7 +53,7 @@ def test_pickled_log_counts_anew(caplog):
     assert again.logger is log.logger
 
 
-def test_arguments_are_one_line_and_cut(caplog):
+def test_log_arguments_are_escaped_and_truncated(caplog):
     log = RateLimitedLog(logging.getLogger("seldom"))
     log.warning("%s: %s", "a\nb\x1b[2J", ValueError("c\n" * 1_000_000))
     (text,) = texts(caplog)
@@ -62,7 +62,7 @@ def test_arguments_are_one_line_and_cut(caplog):
     assert len(text) < 1100
 
 
-def test_a_server_refuses_many_in_a_few_lines(caplog, monkeypatch):
+def test_server_logs_rejected_peers_at_a_limited_rate(caplog, monkeypatch):
     key = "a\n2026-01-01 INFO all is well"
     wrong = codec.encode({key: 1}, framed=True)[:-1] + b"?"
     server = ThreadServer(

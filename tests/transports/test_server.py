@@ -56,7 +56,7 @@ def dial(blobs):
         yield lambda server: stack.enter_context(tcp.connect(server.address, blobs()))
 
 
-def test_a_connection_ends_alone_and_for_a_counted_reason(
+def test_failed_connection_ends_alone_with_a_counted_reason(
     server, raw, dial, blobs, read_frame, log
 ):
     def connect(data=b""):
@@ -98,7 +98,7 @@ def test_a_connection_ends_alone_and_for_a_counted_reason(
     assert len(server.open_connections) == 1
 
 
-def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, log):
+def test_reset_by_a_silent_client_is_logged_at_debug(server, raw, blobs, read_frame, log):
     for data, level in ((b"", "DEBUG"), (blobs.frame(b"x"), "WARNING")):
         log.clear()
         sock = raw(server.address)
@@ -111,9 +111,7 @@ def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, 
         assert record.levelname == level
 
 
-def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
-    start, raw, dial, blobs, read_frame, log
-):
+def test_failing_session_factory_ends_only_its_connection(start, raw, dial, blobs, read_frame, log):
     failing = [False]
 
     def make_session():
@@ -178,7 +176,7 @@ def test_client_that_closed_before_its_rejection_is_counted(start, raw, blobs, r
         assert "a session failed" not in log.text
 
 
-def test_a_peer_that_does_not_read_holds_up_only_itself(start, raw, dial, blobs, log):
+def test_peer_that_does_not_read_delays_no_other(start, raw, dial, blobs, log):
     class Flood(Echo):
         def answer(self, event):
             return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)
@@ -214,7 +212,7 @@ class Failing:
         return getattr(self._other, name)
 
 
-def test_accept_errors_are_survived(where, start, dial, log, monkeypatch):
+def test_server_survives_accept_errors(where, start, dial, log, monkeypatch):
     if where == "threads":
         adopt = ThreadServer._accept
 
@@ -233,7 +231,7 @@ def test_accept_errors_are_survived(where, start, dial, log, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["threads"], indirect=True)
-def test_without_threads_a_connection_is_closed(server, dial, log, monkeypatch):
+def test_connection_is_closed_when_no_thread_can_start(server, dial, log, monkeypatch):
     def begin(thread):
         raise RuntimeError("can't start new thread")
 
@@ -245,7 +243,7 @@ def test_without_threads_a_connection_is_closed(server, dial, log, monkeypatch):
     assert dial(server).exchange(b"x") == b"x"
 
 
-def test_servers_may_share_a_listener(start, dial):
+def test_servers_can_share_a_listener(start, dial):
     with listen(LOOPBACK) as listener:
         one, two = start(listener=listener), start(listener=listener)
         assert one.address == two.address
@@ -273,7 +271,7 @@ def stoppable(where, blobs):
 
 
 @pytest.mark.parametrize("carrier", ["tcp", *["shm"] * shm.AVAILABLE])
-def test_stop_while_clients_are_connected(stoppable, kind, dial, carrier, tmp_path):
+def test_stop_closes_idle_connections_at_once(stoppable, kind, dial, carrier, tmp_path):
     server, stop = stoppable(LOOPBACK if carrier == "tcp" else f"shm:{tmp_path}/s", **kind)
     connections = [dial(server) for _ in range(5)]
     assert [each.exchange(b"x") for each in connections] == [b"x"] * 5
@@ -297,7 +295,7 @@ def sleep(where, seconds):
     return time.sleep(seconds) if where == "threads" else asyncio.sleep(seconds)
 
 
-def test_stop_lets_a_handler_send_its_answer(stoppable, where, dial):
+def test_stop_lets_a_handler_send_its_pending_reply(stoppable, where, dial):
     working = threading.Event()
 
     def slow(connection):
@@ -337,7 +335,7 @@ def test_stop_does_not_wait_for_a_stuck_handler(stoppable, where, dial, log):
 
 
 @pytest.mark.parametrize("where", ["threads"], indirect=True)
-def test_a_handler_may_stop_the_server(start, dial):
+def test_handler_can_stop_its_server(start, dial):
     def handler(connection):
         connection.receive()
         server.stop(grace=1)

@@ -81,7 +81,7 @@ def undisturbed(path, blobs):
         assert other.exchange(b"after") == b"after"
 
 
-def test_backpressure(served, blobs, small):
+def test_full_ring_blocks_the_sender_until_its_write_timeout(served, blobs, small):
     reading, done = threading.Event(), threading.Event()
 
     def slow(connection):
@@ -100,7 +100,7 @@ def test_backpressure(served, blobs, small):
 
 
 @pytest.mark.parametrize("where", ["between", "inside"])
-def test_a_peer_is_killed(path, blobs, against, where, pytestconfig):
+def test_killed_peer_ends_only_its_connection(path, blobs, against, where, pytestconfig):
     whole = blobs.frame(b"message")
     half = whole if where == "between" else whole[:15]
     with undisturbed(path, blobs):
@@ -222,7 +222,7 @@ def test_random_counters_and_bytes_do_not_disturb_others(served, blobs, path):
     ],
 )
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
-def test_memory_that_cannot_be_trusted(
+def test_client_rejects_unsealed_or_wrongly_sized_memory(
     path, blobs, tmp_path, client, seals, missing, files,
     number,
 ):  # fmt: skip
@@ -303,7 +303,7 @@ def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(path, blobs,
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be others"
 )
-def test_another_user(served, blobs, path, tmp_path, caplog):
+def test_shared_memory_of_another_user_is_rejected(served, blobs, path, tmp_path, caplog):
     server = served()
     assert os.stat(path[4:]).st_mode & 0o777 == 0o600
     os.chmod(path[4:], 0o666)  # which nobody should do
@@ -329,7 +329,7 @@ def test_another_user(served, blobs, path, tmp_path, caplog):
         pass
 
 
-def test_closed_connections_leave_no_file_and_no_mapping(path, blobs):
+def test_closed_connections_free_descriptors_and_mappings(path, blobs):
     def left():
         with open("/proc/self/maps") as maps:
             return (
@@ -357,7 +357,7 @@ def test_closed_connections_leave_no_file_and_no_mapping(path, blobs):
     assert not os.path.exists(path[4:])
 
 
-def test_no_tls(path, blobs, contexts):
+def test_shared_memory_rejects_tls(path, blobs, contexts):
     caught = raised(
         ValueError, ThreadServer, path, blobs, echo, settings=ServerSettings(contexts[0])
     )
@@ -365,6 +365,6 @@ def test_no_tls(path, blobs, contexts):
     assert "TLS" in str(raised(ValueError, tcp.connect, path, blobs(), tls=contexts[1]))
 
 
-def test_another_system(path, blobs, monkeypatch):
+def test_shared_memory_is_rejected_where_unavailable(path, blobs, monkeypatch):
     monkeypatch.setattr(shm, "AVAILABLE", False)
     raised(OSError, ThreadServer, path, blobs, echo)

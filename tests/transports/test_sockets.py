@@ -12,7 +12,7 @@ from tests.raising import raised
 
 @pytest.mark.each("value", [0, -1, 0.0])
 @pytest.mark.each("name", ["connect", "read", "write", "idle", "spin"])
-def test_a_timeout_is_positive(name, value):
+def test_timeouts_that_are_not_positive_are_rejected(name, value):
     assert f"timeout {name}" in str(raised(ValueError, Timeouts, **{name: value}))
 
 
@@ -21,7 +21,7 @@ def test_invalid_backoffs_are_rejected():
         assert name in str(raised(ValueError, Backoff, **{name: value}))
 
 
-def test_waits_grow_with_jitter_up_to_the_longest():
+def test_back_off_grows_with_jitter_up_to_its_maximum():
     runs = [list(Backoff(attempts=8, first=0.1, longest=1.0).delays()) for _ in range(50)]
     for delays in runs:
         assert len(delays) == 7
@@ -40,7 +40,7 @@ def test_listen_on_port_0_chooses_a_free_port():
         assert caught.value.errno == errno.EADDRINUSE
 
 
-def test_a_name_that_is_not_known_is_in_the_error():
+def test_unknown_host_name_is_named_in_the_error():
     caught = raised(socket.gaierror, sockets.listen, "no-such-host.invalid:0")
     assert "no-such-host.invalid" in str(caught)
 
@@ -61,14 +61,14 @@ def test_unix_socket_replaces_an_abandoned_one(tmp_path):
         assert not os.path.exists(address.path)
 
 
-def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
+def test_listen_does_not_replace_a_regular_file(tmp_path):
     path = tmp_path / "s"
     path.write_text("precious")
     raised(OSError, sockets.listen, f"unix:{path}")
     assert path.read_text() == "precious"
 
 
-def test_a_socket_connected_to_itself_is_refused():
+def test_socket_connected_to_itself_is_rejected():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.connect(sock.getsockname())  # TCP's simultaneous open, with itself

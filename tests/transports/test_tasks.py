@@ -77,7 +77,7 @@ def test_closed_connection_is_freed(run, blobs):
     assert len(kept) == 9
 
 
-async def test_a_resolver_that_hangs_has_the_attempt_s_time(run, blobs, monkeypatch):
+async def test_hanging_resolver_ends_at_the_connect_timeout(run, blobs, monkeypatch):
     go_on = threading.Event()
 
     def resolve(self, **options):
@@ -112,7 +112,7 @@ async def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word, r
         await eventually_async(lambda: len(received) == 2001)
 
 
-async def test_one_task_receives_and_one_sends(run, blobs):
+async def test_second_receiving_or_sending_task_is_rejected(run, blobs):
     async with connected(blobs) as (connection, _):
         receiving = asyncio.create_task(connection.receive())
         sending = asyncio.create_task(connection.send(bytes(50_000_000)))
@@ -127,7 +127,7 @@ async def test_one_task_receives_and_one_sends(run, blobs):
                 await task
 
 
-async def test_a_cancelled_receive_loses_nothing(run, blobs):
+async def test_cancelled_receive_loses_no_message(run, blobs):
     async with connected(blobs) as (connection, peer):
         receiving = asyncio.create_task(connection.receive())
         await asyncio.sleep(0.01)
@@ -171,7 +171,7 @@ async def test_reply_of_a_cancelled_exchange_is_discarded(run, blobs, sent):
                 await call
 
 
-async def test_a_cancelled_send_closes(run, blobs):
+async def test_cancelled_send_closes_the_connection(run, blobs):
     async with connected(blobs) as (connection, _):
         sending = asyncio.create_task(connection.send(bytes(50_000_000)))
         await asyncio.sleep(0.05)
@@ -284,7 +284,7 @@ class TestPosting:
             connection.post(b"again")
             assert await asyncio.to_thread(read_frame, peer) == b"again"
 
-    async def test_meanwhile_a_task_receives_but_only_afterwards(self, run, blobs, read_frame):
+    async def test_receive_waits_for_queued_output(self, run, blobs, read_frame):
         async with connected(blobs) as (connection, peer):
             receiving = asyncio.create_task(connection.receive())
             await asyncio.sleep(0)
@@ -297,7 +297,7 @@ class TestPosting:
             connection.post(b"there")
             assert await asyncio.to_thread(read_frame, peer) == b"there"
 
-    async def test_a_peer_that_never_reads_is_cut(self, run, blobs, log):
+    async def test_peer_that_never_reads_is_disconnected(self, run, blobs, log):
         async with connected(blobs, Timeouts(write=0.2)) as (connection, _):
             connection.post(bytes(40 * BIG))
             await connection.wait_closed()

@@ -50,7 +50,7 @@ def times(seconds):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts Linux's descriptors")
-async def test_no_descriptor_stays_open(run):
+async def test_timer_leaves_no_descriptor_open(run):
     loop = asyncio.get_running_loop()
     mine, watched = TimeoutTimer(loop), Watched()
     for _ in range(3):
@@ -62,7 +62,7 @@ async def test_no_descriptor_stays_open(run):
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-async def test_one_timer_a_loop_as_fine_as_its_finest(run):
+async def test_loop_has_one_timer_with_the_shortest_interval(run):
     loop = asyncio.get_running_loop()
     mine = TimeoutTimer.of(loop)
     assert TimeoutTimer.of(loop) is mine

@@ -27,7 +27,7 @@ from tests.transports.drivers import reset
 from tests.waiting import eventually, eventually_async
 
 
-def test_mutual(files, start, connect, blobs, log):
+def test_mutual_tls_rejects_a_client_without_certificate(files, start, connect, blobs, log):
     server = start(tls=ServerTLS(files.server, client_ca=files.ca))
     own = ClientTLS(files.ca, files.client)
     assert connect(server.address, blobs(), tls=own).exchange(b"me") == b"me"
@@ -37,7 +37,9 @@ def test_mutual(files, start, connect, blobs, log):
     eventually(lambda: "SSL" in log.text or "lost: " in log.text)
 
 
-def test_an_unknown_authority_is_refused_at_once(files, start, connect, blobs):
+def test_certificate_of_an_unknown_authority_is_rejected_without_retry(
+    files, start, connect, blobs
+):
     server = start(tls=ServerTLS(files.server)())
     begun = time.monotonic()
     with pytest.raises(
@@ -47,7 +49,7 @@ def test_an_unknown_authority_is_refused_at_once(files, start, connect, blobs):
     assert time.monotonic() - begun < 15
 
 
-def test_another_hosts_certificate_is_refused(files, start, connect, blobs):
+def test_certificate_of_another_host_is_rejected(files, start, connect, blobs):
     server = start(tls=ServerTLS(files.server)())
     context = ClientTLS(files.ca)()
     with pytest.raises(ssl.SSLCertVerificationError, match="example"):
@@ -56,7 +58,7 @@ def test_another_hosts_certificate_is_refused(files, start, connect, blobs):
     assert connection.exchange(b"x") == b"x"
 
 
-def test_a_unix_socket_needs_the_name(files, start, connect, blobs, tmp_path):
+def test_tls_over_a_unix_socket_requires_server_hostname(files, start, connect, blobs, tmp_path):
     server = start(listener=f"unix:{tmp_path / 's'}", tls=ServerTLS(files.server))
     nameless, named = ClientTLS(files.ca)(), ClientTLS(files.ca, server_hostname="localhost")
     for options in ({"tls": nameless, "server_hostname": "localhost"}, {"tls": named}):
@@ -65,7 +67,7 @@ def test_a_unix_socket_needs_the_name(files, start, connect, blobs, tmp_path):
     assert "server_hostname" in str(caught)
 
 
-def test_old_versions_are_refused(files, start, connect, blobs):
+def test_old_tls_versions_are_rejected(files, start, connect, blobs):
     server = start(tls=ServerTLS(files.server)())
     old = ClientTLS(files.ca)()
     old.set_ciphers("DEFAULT@SECLEVEL=0")
@@ -77,7 +79,7 @@ def test_old_versions_are_refused(files, start, connect, blobs):
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_files_that_are_missing_or_wrong_are_named(files, tmp_path, side):
+def test_missing_or_invalid_certificate_files_are_named(files, tmp_path, side):
     kind = ClientTLS if side == "client" else ServerTLS
     empty = tmp_path / "empty.pem"
     empty.touch()
@@ -115,7 +117,7 @@ def test_close_notify_is_answered(start, dial, blobs, contexts, read_frame):
 
 
 @pytest.mark.parametrize("how", ["closes", "resets", "says what is no TLS"])
-def test_peer_that_closes_without_close_notify_is_a_broken_connection(
+def test_close_without_close_notify_ends_the_connection_without_traceback(
     start, dial, blobs, contexts, read_frame, how, log
 ):
     server = start(tls=contexts[0])
@@ -134,7 +136,7 @@ def test_peer_that_closes_without_close_notify_is_a_broken_connection(
     assert "Traceback" not in log.text
 
 
-async def test_large_messages_both_ways_at_once(run, blobs, contexts):
+async def test_large_tls_messages_in_both_directions_do_not_deadlock(run, blobs, contexts):
     theirs, ours = contexts
     body = os.urandom(3_000_000)
 
@@ -169,7 +171,7 @@ def client_hello():
 
 
 @pytest.mark.parametrize("output", ["nothing", "half a word", "hello", "all"])
-def test_handshakes_use_little_memory_and_free_it(run, blobs, kind, contexts, output, caplog):
+def test_tls_handshakes_use_bounded_memory_and_free_it(run, blobs, kind, contexts, output, caplog):
     caplog.set_level(logging.CRITICAL, logger="rlwire")  # pytest keeps records, with their errors
     count = 30
     hello = client_hello()

@@ -52,7 +52,7 @@ def asks(*texts, **options):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_client_gets_replies_over_udp(host):
+def test_client_receives_replies_over_udp(host):
     with (
         plain_server(host) as server,
         udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000)) as connection,
@@ -65,7 +65,7 @@ def test_client_gets_replies_over_udp(host):
         assert counted["received"] == len(server.came) == counted["sent"]
 
 
-def test_lost_datagrams_are_sent_again():
+def test_lost_datagrams_are_resent():
     dropped = set()
 
     def lossy(data):
@@ -96,7 +96,7 @@ def test_server_that_starts_late_is_reached_by_resends(caplog):
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_datagram_that_arrived_in_time_counts_when_read_late():
+def test_client_reads_pending_datagrams_before_checking_deadlines():
     with plain_server() as server, udp.connect(server.address, asks(b"a")) as connection:
         connection.session.begin(connection.now())
         connection.flush()
@@ -106,7 +106,7 @@ def test_datagram_that_arrived_in_time_counts_when_read_late():
         assert connection.session.resends == 0
 
 
-def test_wait_returns_the_first_datagram_and_poll_all():
+def test_wait_returns_one_datagram_and_keeps_the_others_queued():
     class Silent(sessions.Answers):
         def datagrams(self):
             return []

@@ -58,7 +58,7 @@ async def test_endpoint_answers_datagrams(run, host):
     assert endpoint.sock.raw.fileno() == -1
 
 
-async def test_deadlines(run):
+async def test_endpoint_fires_deadlines_in_order(run):
     events = []
     async with serving(on_events=events.extend) as (_, session, plain):
         # The second is due before the first: the timer is set anew.
@@ -75,7 +75,7 @@ async def test_deadlines(run):
         assert await plain.ask(b"4 later 0.01") == b"4 later 0.01"
 
 
-async def test_a_session_that_raises(run, caplog):
+async def test_failing_session_does_not_end_its_endpoint(run, caplog):
     async with serving() as (endpoint, _, plain):
         plain.send(b"1 x", *[b"2 raise"] * 50, b"3 y")
         assert [await plain.receive(), await plain.receive()] == [b"1 x", b"3 y"]
@@ -84,7 +84,7 @@ async def test_a_session_that_raises(run, caplog):
         assert f"{endpoint.address}: " in caplog.text
 
 
-async def test_only_one_task_waits(run):
+async def test_second_waiting_task_is_rejected(run):
     with await udp_asyncio.connect("127.0.0.1:1", lambda _: sessions.Answers()) as client:
         first = asyncio.ensure_future(client.wait())
         await asyncio.sleep(0)
@@ -105,7 +105,7 @@ async def test_ending_session_sends_its_last_datagram(run):
             await endpoint.wait()
 
 
-async def test_calls_from_other_threads_are_refused(run):
+async def test_calls_from_other_threads_are_rejected(run):
     async with serving() as (endpoint, session, plain):
         await plain.ask(b"1 x")
         caught = await asyncio.to_thread(raised, LocalProtocolError, endpoint.flush)

@@ -70,7 +70,7 @@ def test_datagrams_round_trip(server):
 
 
 @pytest.mark.skipif(not LINUX, reason="loopback has one address only")
-def test_more_peers_than_are_kept():
+def test_evicted_peer_address_still_receives_datagrams():
     with bind("127.0.0.1:0") as server, plain(server) as peer:
         peer.sendto(b"first", where(server))
         ((_, first),) = receive(server)
@@ -113,7 +113,7 @@ def test_datagram_over_the_limit_fails_before_the_system_call(server):
         assert server.counters.errors == 0
 
 
-def test_wrong_address_is_named(host):
+def test_invalid_or_used_address_is_named_in_the_error(host):
     with bind(f"{host}:0") as server:
         with pytest.raises(OSError, match=r"cannot bind .* for UDP: ") as caught:
             bind(server.address)
@@ -123,7 +123,7 @@ def test_wrong_address_is_named(host):
         assert "host:port" in str(raised(ValueError, bind, wrong))
 
 
-def test_ipv6s_wildcard_means_ipv4_too():
+def test_ipv6_wildcard_accepts_ipv4():
     with bind("[::]:0", cipher=None) as server:
         for host in ("127.0.0.1", "::1"):
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -136,7 +136,7 @@ def test_ipv6s_wildcard_means_ipv4_too():
                 assert peer.recvfrom(10)[1][:2] == (host, server.address.port)
 
 
-def test_a_server_for_others_without_cipher_warns(caplog):
+def test_server_on_a_public_address_without_cipher_warns(caplog):
     for address in ("127.0.0.1:0", "[::1]:0", "127.8.9.1:0", "localhost:0"):
         if LINUX or "8.9" not in address:
             bind(address).close()
@@ -168,7 +168,7 @@ def test_datagrams_lost_by_the_system_are_counted():
 
 
 class TestCipher:
-    def test_strangers_are_dropped_and_counted(self):
+    def test_unauthenticated_datagrams_are_dropped_and_counted(self):
         with bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "server")) as server:
             good = DatagramCipher(KEY, "client")
             bad = DatagramCipher(os.urandom(32), "client")
@@ -216,7 +216,7 @@ class Failing:
 
 
 class TestNetworkFailures:
-    def test_sending(self, server, caplog):
+    def test_send_errors_are_counted_and_logged_once(self, server, caplog):
         full = OSError(errno.ENOBUFS, "full")
         server._calls = Failing(full, *[PermissionError(errno.EPERM, "a firewall")] * 100, 1)
         server.send_batch([(b"1", ("x", 1))] * 102)
@@ -224,14 +224,14 @@ class TestNetworkFailures:
         assert (counters.sent, counters.errors, counters.unsent) == (1, 100, 1)
         assert caplog.text.count("a firewall") == 1
 
-    def test_receiving(self, server, caplog):
+    def test_receive_errors_are_counted_and_logged(self, server, caplog):
         one, two = (b"1", ("x", 1)), (b"2", ("x", 2))
         server._calls = Failing(([one], [], errno.EIO), ([two], [], errno.ECONNRESET))
         assert [server.receive_batch(), server.receive_batch()] == [[one], [two]]
         assert (server.counters.received, server.counters.errors) == (2, 2)
         assert "cannot receive: [Errno 5]" in caplog.text
 
-    def test_a_closed_socket_raises_and_does_not_use_its_number_again(self, server):
+    def test_closed_socket_does_not_use_a_reused_descriptor(self, server):
         with plain(server) as peer:
             name = peer.getsockname()
             server.send_batch([(b"known", name)])

@@ -59,7 +59,7 @@ def talk(echo, *events):
     return replies
 
 
-def test_generator_receives_each_reply_and_each_error_where_it_waits(both):
+def test_generator_receives_each_reply_and_error_where_it_waits(both):
     echo, run = both
     error = KeyError("a")
     replies = run(talk(echo, 1, None, error, "x"))
@@ -68,7 +68,7 @@ def test_generator_receives_each_reply_and_each_error_where_it_waits(both):
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_errors_come_out_as_they_are(both, kind):
+def test_generator_errors_propagate_unchanged(both, kind):
     echo, run = both
     error = kind("as it is")
     with pytest.raises(kind) as raised:
@@ -118,7 +118,7 @@ class Tasks(Asyncio, Base):
     pass
 
 
-async def test_methods_are_of_the_class_kind() -> None:
+async def test_generated_methods_match_their_class_blocking_or_async() -> None:
     with Plain(Echo()) as plain:
         assert plain.ask(1, times=2) == [["reply", 1]] * 2
         assert plain.ask_twice("x") == [["reply", "x"]] * 2

@@ -40,7 +40,7 @@ def demo(*arguments, **environment):
         process.communicate()
 
 
-def test_it_prints_the_url_and_opens_a_browser(tmp_path):
+def test_demo_prints_its_url_and_opens_a_browser(tmp_path):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" >{tmp_path}/opened\n')
     browser.chmod(0o755)
@@ -56,7 +56,7 @@ def test_it_prints_the_url_and_opens_a_browser(tmp_path):
             eventually(lambda: (tmp_path / "opened").read_text() == found[1] + "\n")
 
 
-def test_other_addresses_get_a_password():
+def test_demo_on_a_public_address_has_a_password():
     """Nothing connects there; tests/universe/test_page.py tries the password."""
     with demo("ALE/Breakout-v5", "--host", "0.0.0.0", "--port", "0", "--no-browser") as line:
         if "127.0.0.1" not in line:  # the machine is in a network
@@ -67,7 +67,7 @@ def test_other_addresses_get_a_password():
     ("env_id", "facts"),
     [("No-v0", "No"), ("ALE/No-v5", "No"), ("Pendulum-v1", "--keys"), ("gone", "[demo]")],
 )
-def test_unplayable_environment_is_one_line(env_id, facts, capsys, monkeypatch):
+def test_unplayable_environment_error_is_one_line(env_id, facts, capsys, monkeypatch):
     if env_id == "gone":
         monkeypatch.setitem(sys.modules, "ale_py", None)
         env_id = "ALE/Pong-v5"

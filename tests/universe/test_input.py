@@ -21,11 +21,11 @@ from tests.raising import raised
         (0xBEEF1, 0xBEEF1),
     ],
 )  # fmt: skip
-def test_names_of_keys(name, keysym):
+def test_key_names_map_to_keysyms(name, keysym):
     assert key(name, True) == KeyEvent(keysym, True)
 
 
-def test_actions_are_split_action():
+def test_split_action_separates_input_events_from_other_actions():
     messages, others = split_action(
         [("KeyEvent", "a", True), pointer(1, 2), ("PointerEvent", 3, 4, 1), ("Action", [0.5])]
     )
@@ -41,7 +41,7 @@ def test_invalid_actions_are_rejected(action):
         split_action(action)
 
 
-def test_events_as_a_space():
+def test_events_space_contains_its_samples():
     space = Events(["Left", "a"], [0, 1], (20, 10), seed=1)
     samples = [space.sample() for _ in range(200)]
     assert all(sample in space for sample in samples)
@@ -57,7 +57,7 @@ def test_events_as_a_space():
     assert len(Events().keys) > 200
 
 
-def test_choices_are_numbers_of_actions():
+def test_choices_map_numbers_to_events():
     space, events_of = choices([[], [key("a", True)]])
     assert space.n == 2
     assert events_of(np.int64(1)) == [KeyEvent(0x61, True)]
@@ -69,7 +69,7 @@ def press(controls, name, down, viewer="anna"):
     controls.receive(viewer, KeyEvent(keysym(name), down))
 
 
-def test_held_key_is_an_action_until_released():
+def test_held_key_selects_its_action_until_released():
     controls = Controls({"Left": 2, "Right": 3})
     assert controls.action() is None
     press(controls, "Left", True)
@@ -81,7 +81,7 @@ def test_held_key_is_an_action_until_released():
     assert [controls.action(), controls.action()] == [3, None]
 
 
-def test_several_keys_together():
+def test_largest_held_key_combination_selects_the_action():
     controls = Controls({"a": 1, "a+space": 2, ("w", "a", "space"): 3, "+": 4, "": 9})
     press(controls, "A", True)  # with shift
     assert controls.action() == 1
@@ -99,7 +99,7 @@ def test_several_keys_together():
     assert controls.idle == 9
 
 
-def test_viewers_play_together_and_leaving_releases_keys():
+def test_keys_of_all_viewers_are_combined_until_they_leave():
     controls = Controls({"a": 1, "a+b": 2})
     press(controls, "a", True, "anna")
     press(controls, "b", True, "ben")
@@ -113,7 +113,7 @@ def test_viewers_play_together_and_leaving_releases_keys():
     assert controls.action() is None
 
 
-def test_the_mouse():
+def test_mouse_buttons_select_actions():
     controls = Controls({"Button1": 1, ("Button3", "Control_L"): 2})
     controls.receive("anna", PointerEvent(3, 4, 1))
     assert controls.action() == 1
@@ -124,7 +124,7 @@ def test_the_mouse():
     assert controls.action() is None
 
 
-def test_actions_that_are_computed():
+def test_play_function_computes_the_action():
     seen = []
 
     def play(held, pointer):
@@ -166,7 +166,7 @@ class Game:
         ({(13,): 3, (27,): 4}, ["Return"], 3),
     ],
 )
-def test_the_keys_of_environments(keys, held, action):
+def test_keys_to_action_of_an_environment_is_used(keys, held, action):
     controls = Controls(keys_of(Game(keys)))
     for name in held:
         press(controls, name, True)

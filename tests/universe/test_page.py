@@ -79,7 +79,7 @@ def picture(message):
     return struct.unpack(">4H", bytes(message)[:8]), np.asarray(pixels)
 
 
-def test_its_files(make):
+def test_server_serves_the_files_of_the_page(make):
     server = make()
     assert server.url == f"http://127.0.0.1:{server.address.port}/"
     status, page, headers = get(server, "/")
@@ -101,7 +101,7 @@ def test_other_paths_of_the_page_are_404(make, path):
     assert "404" in str(raised(Refused, ws, server, path))
 
 
-def test_page_gets_the_status_whenever_it_changes(make):
+def test_page_receives_the_status_on_each_change(make):
     reported = {"name": "Pong", "score": 0}
     with ws(make(about=reported.copy)) as peer:
         assert json.loads(peer.receive()) == {"name": "Pong", "score": 0}
@@ -111,7 +111,7 @@ def test_page_gets_the_status_whenever_it_changes(make):
         assert json.loads(peer.receive())["score"] == 1
 
 
-def test_changes_are_sent_once_the_last_frame_is_shown(make, display):
+def test_page_receives_changes_after_it_confirms_a_frame(make, display):
     frame = np.zeros((30, 40, 3), np.uint8)
     with ws(make()) as peer:
         peer.receive()
@@ -133,7 +133,7 @@ def test_changes_are_sent_once_the_last_frame_is_shown(make, display):
             peer.send('"shown"')
 
 
-def test_a_large_screen_is_sent_as_jpeg(make, display):
+def test_large_screen_is_sent_as_jpeg(make, display):
     display.show(np.full((800, 1000, 3), 90, np.uint8))
     with ws(make()) as peer:
         peer.receive()
@@ -142,7 +142,7 @@ def test_a_large_screen_is_sent_as_jpeg(make, display):
         assert abs(int(picture(message)[1][5, 5, 0]) - 90) < 4
 
 
-def test_keys_and_the_pointer(make, received):
+def test_key_and_pointer_input_of_the_page_reaches_the_display(make, received):
     with ws(make()) as peer:
         for sent in (["Up", True], ["no such key", True], ["ArrowUp", False], ["w", True]):
             peer.send(json.dumps(sent))
@@ -157,7 +157,7 @@ def test_keys_and_the_pointer(make, received):
 @pytest.mark.parametrize(
     "sent", ["", "{", "[1, 2]", '["Up"]', "[-1, 0, 0]", "[70000, 0, 0]", "[" * 9999, b"\0", b"1"]
 )
-def test_anything_else_ends_the_connection(make, sent, received):
+def test_invalid_page_message_closes_the_connection(make, sent, received):
     with ws(make()) as peer:
         peer.send(sent)
         raised(ConnectionClosed, read_on, peer)
@@ -172,7 +172,7 @@ def test_unreachable_remote_is_an_error(make, remote):
         peer.receive()
 
 
-def test_the_remote_ends(make, display):
+def test_page_connection_closes_when_the_remote_stops(make, display):
     with RfbServer(display, "127.0.0.1:0") as pixels:
         port = pixels.address.port
         peer = ws(make(URL("universe", "127.0.0.1", pixels=port, only_pixels=True)))
@@ -182,7 +182,7 @@ def test_the_remote_ends(make, display):
         read_on(peer)
 
 
-def test_only_its_own_scripts_may_connect(make):
+def test_websocket_from_a_foreign_origin_is_rejected(make):
     server = make(origins=["https://example.org"])
     for origin in (server.origin, f"http://localhost:{server.address.port}", "https://example.org"):
         ws(server, origin=origin).close()
@@ -190,7 +190,7 @@ def test_only_its_own_scripts_may_connect(make):
         assert "403" in str(raised(Refused, ws, server, origin=origin))
 
 
-def test_a_password_is_asked_for_before_anything_is_shown(make):
+def test_page_and_websocket_require_the_password(make):
     server = make(auth="sesame")
     status, _, headers = get(server, "/")
     assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="rlwire", charset="UTF-8"')
@@ -205,7 +205,7 @@ def test_a_password_is_asked_for_before_anything_is_shown(make):
         assert picture(peer.receive())[0] == (40, 30, 0, 0)  # the remote's password is the same
 
 
-def test_a_cookie_of_the_page_is_as_good_as_the_password(make):
+def test_page_cookie_authorizes_the_websocket(make):
     """Safari sends a page's credentials with no WebSocket."""
     server = make(auth="sesame")
     headers = get(server, "/", Authorization=basic("me", "sesame"))[2]

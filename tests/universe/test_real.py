@@ -56,7 +56,7 @@ def game():
         yield lambda: Game(stack)
 
 
-def test_a_remote_s_pixels_rewards_and_input(game):
+def test_environment_exchanges_pixels_rewards_and_input(game):
     one, acted = game(), []
     with rlwire.make(one.url, rate=200) as env:
         observation, _ = env.reset(seed=4)
@@ -103,7 +103,7 @@ def test_agent_does_not_act_while_the_environment_resets(game):
 CHOICES = [[], [("KeyEvent", "Up", True)], [("KeyEvent", "Up", False)]]
 
 
-def test_episode_ends_and_the_remote_begins_the_next_by_itself(game):
+def test_episode_end_terminates_and_the_remote_starts_the_next(game):
     one = game()
     with rlwire.make(one.url, actions=CHOICES, rate=200) as env:
         assert env.observation_space == spaces.Box(0, 255, (24, 32, 3), np.uint8)
@@ -131,7 +131,7 @@ def test_episode_ends_and_the_remote_begins_the_next_by_itself(game):
 @pytest.mark.parametrize(
     ("stopped", "text"), [("pixels", "VNC session failed"), ("rewarder", "Rewarder session failed")]
 )
-def test_a_remote_that_is_lost_truncates(game, stopped, text):
+def test_lost_remote_truncates_the_episode(game, stopped, text):
     one = game()
     with rlwire.make(one.url, actions=CHOICES, rate=200, reset_timeout=1.5) as env:
         env.reset()
@@ -184,7 +184,7 @@ def test_environment_may_move_between_threads(game):
 
 
 @pytest.mark.parametrize("copy", [True, False])
-def test_changed_parts_of_a_picture_are_seen(game, copy):
+def test_changed_areas_reach_the_observation(game, copy):
     one, rng = game(), np.random.default_rng(3)
     frame = np.zeros((24, 32, 3), np.uint8)
     with rlwire.make(one.url, rate=500, copy=copy) as env:
@@ -211,7 +211,7 @@ class Still(gymnasium.Env):
         return np.full((16, 16, 3), 7, np.uint8), float(action), self.steps == 50, False, {}
 
 
-def test_gymnasium_s_checker_passes_and_equal_pictures_share_no_memory(recwarn):
+def test_environment_passes_the_gymnasium_checker_without_shared_arrays(recwarn):
     with (
         rlwire.serve(Still, "universe://127.0.0.1:0+0", rate=200) as server,
         rlwire.make(server.url, rate=200) as env,

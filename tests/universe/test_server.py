@@ -104,7 +104,7 @@ def watching(server):
     return RewarderClient(f"127.0.0.1:{url.port}", auth=url.query["password"], attach=True)
 
 
-def test_a_person_plays_while_a_key_is_held_and_then_the_agent():
+def test_held_key_overrides_the_agent():
     with universe(Corridor()) as server, watching(server) as agent:
         eventually(lambda: server.display.frames > 20)
         assert place(server) == 100  # "" of the environment's keys is to stay
@@ -118,7 +118,7 @@ def test_a_person_plays_while_a_key_is_held_and_then_the_agent():
         eventually(lambda: place(server) > began + 3)
 
 
-def test_keys_by_argument_and_a_function():
+def test_keys_and_play_arguments_control_the_environment():
     with universe(Corridor(), keys={"x": 2}) as server, watching(server):
         key(server, "x", True)
         eventually(lambda: place(server) > 105)
@@ -127,7 +127,7 @@ def test_keys_by_argument_and_a_function():
     assert "'x'" in str(raised(ValueError, universe, Corridor(), keys={"x": 7}))
 
 
-def test_pixels_that_are_the_observation_are_sent_once():
+def test_pixel_observation_is_sent_only_as_pixels():
     with universe(Corridor()) as server, watching(server) as agent:
         assert agent.session.about[PIXELS] == "observation"
         assert agent.session.about["rlwire.spaces"]["observation"]
@@ -150,7 +150,7 @@ def test_rendered_pixels_are_sent_beside_the_observation():
     raised(TypeError, universe, Pole("rgb_array"), frames="observation")
 
 
-def test_a_password_is_made_for_pixels_and_rewards():
+def test_generated_password_protects_pixels_and_rewards():
     with universe(Corridor()) as one, universe(Corridor()) as other:
         url = parse_url(one.url)
         password = url.query["password"]
@@ -200,7 +200,7 @@ class Flagged(Corridor):
 
 
 @pytest.mark.parametrize("url", ["universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
-def test_seed_options_and_both_flags_are_carried(url):
+def test_seed_options_terminated_and_truncated_are_transmitted(url):
     options = {"level": ["a", 1], "start": np.float32([1, np.nan]), "deep": {"x": None}}
     Flagged.resets.clear()
     with rlwire.serve(Flagged, url, rate=200) as server, rlwire.make(server.url) as env:
@@ -260,7 +260,7 @@ def test_reset_selects_one_of_several_environments(url):
     assert "llama" in str(raised(ValueError, EnvironmentRewarder, things, name="llama"))
 
 
-def test_options_that_a_server_does_not_read_are_named_once(caplog):
+def test_unsupported_reset_options_are_logged_once(caplog):
     with (
         RewarderServer(
             "a", "127.0.0.1:0", auth=None, on_reset=lambda request: server.begin_episode(request)
@@ -272,7 +272,7 @@ def test_options_that_a_server_does_not_read_are_named_once(caplog):
     assert caplog.text.count("options={'level': 3} of resets are not sent") == 1
 
 
-def test_only_pixels_of_any_viewer_without_a_password():
+def test_pixels_only_server_without_password_accepts_any_viewer():
     with UniverseServer(Corridor(), "universe://127.0.0.1:0", rate=500, auth=None) as server:
         url = parse_url(server.url)
         assert (url.only_pixels, bool(url.query)) == (True, False)
@@ -284,7 +284,7 @@ def test_only_pixels_of_any_viewer_without_a_password():
         eventually(lambda: server.viewers == 0)
 
 
-def test_both_of_the_originals_health_checks_and_http():
+def test_health_checks_of_universe_succeed():
     """The original looks for a first byte of each: VNC's own, and what answers a handshake."""
     with universe(Corridor(), auth="openai") as server:
         url = parse_url(server.url)
@@ -303,7 +303,7 @@ def test_both_of_the_originals_health_checks_and_http():
                 assert sock.recv(len(first)) == first
 
 
-def test_page_gets_the_score_of_the_whole_episode():
+def test_page_receives_the_score_of_the_complete_episode():
     with universe(Corridor()) as server, watching(server):
         key(server, "Right", True)
         eventually(lambda: server._about()["episode"] > 1)
@@ -318,7 +318,7 @@ def test_page_gets_the_score_of_the_whole_episode():
         assert server._about()["best"] == 100.0
 
 
-def test_unix_sockets(tmp_path):
+def test_server_listens_on_unix_sockets(tmp_path):
     url = f"universe+unix://{tmp_path}/r?pixels={tmp_path}/v"
     with rlwire.serve(Corridor(), url, auth=None) as server:
         assert parse_url(server.url) == parse_url(url)
@@ -336,7 +336,7 @@ def test_keys_of_viewers_are_ignored_in_lockstep():
             eventually(lambda count=count: place(server) == 100 + count)
 
 
-def test_tls_on_both_and_on_the_page(tmp_path):
+def test_tls_protects_rewards_pixels_and_page(tmp_path):
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
@@ -361,15 +361,15 @@ def test_tls_on_both_and_on_the_page(tmp_path):
             assert bytes(socket_.receive())[8:12] == b"\x89PNG"
 
 
-class TestDoor:
-    def test_without_pixels_it_is_a_rewarder(self):
+class TestFrontDoor:
+    def test_url_without_pixels_serves_a_rewarder(self):
         with rlwire.serve(Corridor(), "universe://127.0.0.1:+0") as server:
             assert isinstance(server, EnvironmentRewarder)
         for option in ({"page": True}, {"keys": {"a": 1}}, {"view_auth": "x"}):
             with pytest.raises(ValueError, match=r"universe://.*:5900\+"):
                 rlwire.serve(Corridor(), "universe://127.0.0.1:+0", **option)
 
-    def test_environments_made_by_the_server_render(self):
+    def test_server_makes_environments_with_rendering(self):
         with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0") as server:
             assert isinstance(server, UniverseServer)
             assert (server.display.width, server.display.height) == (600, 400)
@@ -380,7 +380,7 @@ class TestDoor:
                 "gym:CartPole-v1", "universe://127.0.0.1:0+0", env_kwargs={"render_mode": None}
             )
 
-    def test_options_as_text(self):
+    def test_url_query_options_configure_the_server(self):
         query = "keys=Left%3D0&keys=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
         with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
             assert isinstance(server, UniverseServer)
@@ -400,7 +400,7 @@ class TestFrames:
             assert not is_picture(gymnasium.spaces.Box(0, 255, shape, np.dtype(dtype)))
         assert not is_picture(gymnasium.spaces.Discrete(3))
 
-    def test_pictures_become_frames(self):
+    def test_images_are_converted_to_frames(self):
         grey = np.arange(12, dtype=np.uint8).reshape(3, 4)
         frame = as_frame(grey)
         assert frame.shape == (3, 4, 3)
@@ -410,7 +410,7 @@ class TestFrames:
         for wrong in (grey.astype(np.float32), np.zeros((3, 4, 5), np.uint8), None, grey[:0]):
             raised(ValueError, Display(8, 8).show, as_frame(wrong))
 
-    def test_grey_is_shown_only_where_nothing_else_is(self):
+    def test_greyscale_observation_is_shown_only_without_rendering(self):
         environment = Corridor("rgb_array")
         environment.observation_space = gymnasium.spaces.Box(0, 255, (24, 32), np.uint8)
         assert frames_of(drive(environment))[1] == "render"
@@ -418,7 +418,7 @@ class TestFrames:
         assert frames_of(drive(environment))[1] == "observation"
 
 
-def test_a_program_that_leaves_an_environment_open_ends():
+def test_program_exits_with_an_open_environment():
     program = """if True:
         import rlwire
         with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0", auth="pw") as server:

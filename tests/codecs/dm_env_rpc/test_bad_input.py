@@ -117,7 +117,7 @@ INT32 = part(4, part(1, b"\x01\x02\x03"))  # three elements
         b"\x20\x01",  # a payload as a number
     ],
 )
-def test_bad_tensor_is_named_by_its_path_wherever_it_stands(tensor):
+def test_malformed_tensor_error_has_its_path_in_each_message(tensor):
     """Wherever a tensor can stand: the path names it, the offset lies in it."""
     manager = d.SpecManager({1: d.make_spec("x", (-1,), np.int32)})
     places = [
@@ -144,7 +144,7 @@ def test_bad_tensor_is_named_by_its_path_wherever_it_stands(tensor):
         part(10, part(1, b"a" * 9000) + part(1, b"") * 9000) + part(15, varint(9001)),
     ],
 )
-def test_a_huge_broadcast(tensor):
+def test_broadcast_tensor_over_the_expanded_limit_is_rejected(tensor):
     kind = d.DataType(tensor[0] >> 3)
     (shape,) = {1: [(-1, 2**20)]}.get(kind, [(-1,)])
     manager = d.SpecManager({1: d.TensorSpec("x", shape, kind)})
@@ -155,7 +155,7 @@ def test_a_huge_broadcast(tensor):
         assert caught.value.path == "$.step.actions[1]"
 
 
-def test_a_huge_broadcast_of_a_message():
+def test_broadcast_message_is_decoded_as_one_item():
     """One item stands for all of them."""
     tensor = part(11, part(1, b"")) + part(15, varint(2**28))
     with at_most(100_000):
@@ -165,7 +165,7 @@ def test_a_huge_broadcast_of_a_message():
 
 
 @given(data=st.binary(max_size=40))
-def test_tensors_that_we_accept_are_accepted_by_protobuf(data):
+def test_decoder_accepts_no_message_that_protobuf_rejects(data):
     """We are stricter, never laxer."""
     both = (
         (d.decode_request, dm_env_rpc_pb2.EnvironmentRequest),
@@ -203,7 +203,7 @@ OVER = [
 
 
 @pytest.mark.parametrize(("name", "most", "size", "offset", "path", "data"), OVER)
-def test_each_limit_is_named_with_offset_and_path(name, most, size, offset, path, data):
+def test_limit_error_has_limit_size_offset_and_path(name, most, size, offset, path, data):
     response = path.startswith(("$.join_world", "$.error"))
     decode = d.decode_response if response else d.decode_request
     decode(data)
@@ -237,14 +237,14 @@ def test_false_sizes_allocate_no_memory(data):
         d.decode_request(data, limits=limits)
 
 
-def test_deep_groups_are_refused_not_followed():
+def test_groups_nested_over_the_depth_limit_are_rejected():
     inside = b"\x9b\x06" * 100 + b"\x9c\x06" * 100
     assert d.decode_request(inside) is None
     with pytest.raises(LimitExceeded, match="depth=100"):
         d.decode_request(b"\x9b\x06" * 101 + b"\x9c\x06" * 101)
 
 
-def test_keys_that_are_numbers_are_counted():
+def test_numeric_keys_count_toward_the_keys_limit():
     """Numbers can be chosen to collide in a dictionary; names cannot."""
     few = Limits(keys=3)
     one = np.float32(1)

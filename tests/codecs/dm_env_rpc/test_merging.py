@@ -267,7 +267,7 @@ ONE = struct.pack("<f", 1.0)
 @example(field(1, field(1, ONE * 2)) + field(15, varint(1) + varint(-(2**31))), [], None)
 @example(field(3, field(1, b"a")) + field(3, field(1, b"")) + field(15, 0), [], None)
 @settings(max_examples=8 * settings().max_examples)
-def test_any_tensor_is_decoded_as_by_the_reference_or_rejected(protobuf, wire, more, cut):
+def test_random_tensor_is_decoded_as_by_the_reference_or_rejected(protobuf, wire, more, cut):
     """Also where it has another shape, or ends early."""
     buffer = bytearray(b"".join([wire, *more])[:cut])
     try:
@@ -442,7 +442,7 @@ def test_message_skips_known_fields_of_another_wire_type(response, protobuf):
         assert d.decode_step_request(manager, wire) == ({"a": 5}, [7])
 
 
-def test_halves_of_a_member_are_not_joined():
+def test_fragments_of_a_submessage_are_not_concatenated():
     """Joined, their bytes would be a message; protobuf refuses each of them, and so do we."""
     whole = d.DestroyWorldRequest("world")
     content = field(1, b"world")

@@ -10,7 +10,7 @@ from tests.raising import raised
 
 
 @pytest.mark.parametrize("decode", [d.decode_request, d.decode_response])
-def test_message_without_payload_is_none(decode):
+def test_message_without_payload_is_decoded_as_none(decode):
     assert decode(b"") is None
     assert decode(b"\x58\x01\x9a\x01\x01x") is None  # unknown fields only
 
@@ -25,7 +25,7 @@ def test_many_tensors_in_one_message_round_trip():
     assert all(np.array_equal(decoded.settings[name], settings[name]) for name in settings)
 
 
-def test_a_bound_that_fits_no_shape_is_flat():
+def test_bound_of_another_shape_is_decoded_flat():
     bound = np.arange(3, dtype=np.int32)
     for shape in ((2, 2), (-1,), (), (2**31 - 1,) * 32):
         spec = d.TensorSpec("x", shape, d.DataType.INT32, bound)
@@ -91,7 +91,7 @@ def test_unencodable_messages_are_rejected_with_their_path(message, words, path)
     assert caught.value.path == path
 
 
-def test_a_request_is_no_response():
+def test_encoder_rejects_a_request_as_response_and_vice_versa():
     raised(EncodeError, d.encode_response, d.StepRequest())
     raised(EncodeError, d.encode_request, d.Status())
 
@@ -131,7 +131,7 @@ TOO_MUCH = [
 
 
 @pytest.mark.each(("message", "limits", "name", "size"), TOO_MUCH)
-def test_limits_bound_encoded_messages(message, limits, name, size):
+def test_encoder_rejects_messages_over_the_limits(message, limits, name, size):
     d.encode_request(message)
     caught = raised(LimitExceeded, d.encode_request, message, limits=limits)
     assert (caught.limit, caught.size) == (name, size)

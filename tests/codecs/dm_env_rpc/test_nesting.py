@@ -11,7 +11,7 @@ from rlwire.limits import Limits
 from tests.raising import raised
 
 
-def test_is_within_matches_whole_parts_of_names():
+def test_is_within_matches_complete_name_components():
     names = ["a", "b.c"]
     assert [
         name for name in ("a", "a.", "a.b.c", "b.c", "b.c.d") if not is_within(name, names)
@@ -21,7 +21,7 @@ def test_is_within_matches_whole_parts_of_names():
     ] == []
 
 
-def test_a_name_that_nests_too_deep():
+def test_name_over_the_depth_limit_is_rejected():
     """A peer chooses names: 16 MiB of periods would become a dictionary each."""
     assert unflatten({63 * "a." + "a": 1})
     assert raised(LimitExceeded, unflatten, {64 * "a." + "a": 1}).limit == "depth"
@@ -40,7 +40,7 @@ def test_two_values_with_one_name_are_rejected(nested):
     assert "'a.b'" in str(raised(EncodeError, flatten, nested, strict=False))
 
 
-def test_a_key_that_is_no_text():
+def test_non_string_key_is_rejected():
     raised(EncodeError, flatten, {1: 2})
 
 
@@ -49,14 +49,14 @@ def test_scalar_in_place_of_a_sequence_is_rejected():
     assert "'a'" in str(raised(EncodeError, unflatten, {"a.b": 1, "a": 2}))
 
 
-def test_an_empty_dictionary_is_a_value():
+def test_empty_dictionary_is_a_leaf_and_stays_empty():
     """The reference writes into the caller's own dictionary here."""
     mine = {}
     assert "'a'" in str(raised(EncodeError, unflatten, {"a": mine, "a.b": 1}))
     assert mine == {}
 
 
-def test_dictionary_inside_itself_is_a_recursion_error():
+def test_cyclic_dictionary_raises_a_recursion_error():
     loop = {}
     loop["a"] = loop
     raised(RecursionError, flatten, loop)
@@ -69,7 +69,7 @@ NESTED = st.recursive(
 
 
 @given(nested=NESTED)
-def test_any_dictionary_round_trips_as_by_the_reference(nested):
+def test_random_dictionary_round_trips_as_by_the_reference(nested):
     flat = flatten(nested)
     expected = dm_env_flatten_utils.flatten_dict(nested, ".")
     assert list(flat.items()) == list(expected.items())

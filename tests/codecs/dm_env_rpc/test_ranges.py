@@ -19,7 +19,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("kind", range(1, 9))
-def test_missing_bounds_are_those_of_the_dtype(kind):
+def test_missing_bounds_default_to_the_dtype_limits(kind):
     spec = d.TensorSpec("x", (3,), d.DataType(kind))
     reference = tensor_spec_utils.bounds(dm_env_rpc_pb2.TensorSpec(shape=[3], dtype=kind))
     bounds = d.bounds(spec)
@@ -72,7 +72,7 @@ def test_make_spec_accepts_each_form_of_a_dtype():
     assert d.make_spec("x", (np.int64(3),), np.int64).shape == (3,)
 
 
-def test_bounds_become_the_dtypes():
+def test_bounds_are_cast_to_the_spec_dtype():
     spec = d.make_spec("x", (2,), INT32, 1, [3, 4])
     assert same(spec.min, np.int32(1))
     assert isinstance(spec.min, np.int32)
@@ -85,7 +85,7 @@ def test_bounds_become_the_dtypes():
     assert same(d.make_spec("x", (2, 0), np.int32, np.zeros((2, 0))).min, np.zeros((2, 0), "i4"))
 
 
-def test_a_spec_keeps_its_own_copy():
+def test_spec_copies_its_bounds():
     low = np.zeros(2, np.float32)
     spec = d.make_spec("x", (2,), np.float32, low)
     low[0] = 5
@@ -118,7 +118,7 @@ NOT_MADE = [
 @pytest.mark.parametrize(
     ("changes", "words"), [pytest.param(*row[1:], id=row[0]) for row in NOT_MADE]
 )
-def test_invalid_specs_are_not_made(changes, words):
+def test_make_spec_rejects_invalid_arguments(changes, words):
     arguments = {"name": "foo", "shape": (), "dtype": INT32, **changes}
     with pytest.raises(EncodeError, match=words):
         d.make_spec(**arguments)
@@ -130,7 +130,7 @@ def test_invalid_specs_are_not_made(changes, words):
         st.integers(-(2**64), 2**64) | st.floats(allow_nan=False), min_size=2, max_size=2
     ),
 )
-def test_specs_that_we_make_are_accepted_by_the_reference(protobuf, kind, values):
+def test_make_spec_agrees_with_the_reference_on_bounds(protobuf, kind, values):
     low, high = values
     dtype = d.numpy_dtype(d.DataType(kind))
     if kind == d.DataType.FLOAT:  # up to what rounds to its largest number
@@ -151,7 +151,7 @@ def test_specs_that_we_make_are_accepted_by_the_reference(protobuf, kind, values
     assert d.bounds(spec) == (reference.min, reference.max)
 
 
-def test_values_within_bounds_pass():
+def test_values_within_bounds_are_accepted():
     for spec, value in (
         (d.make_spec("x", (), INT32, 0, 5), 0),
         (d.make_spec("x", (), INT32, 0, 5), np.int32(5)),

@@ -69,7 +69,7 @@ def test_spec_manager_is_immutable():
         ({1: d.TensorSpec(5)}, "a name must be str"),
     ],
 )
-def test_invalid_specs_make_no_manager(specs, words):
+def test_spec_manager_rejects_invalid_specs(specs, words):
     with pytest.raises(EncodeError, match=words):
         d.SpecManager(specs)
 
@@ -99,7 +99,7 @@ def test_spec_without_a_type_is_rejected_when_used():
         raised(DecodeError, unpack, manager, d.encode_request(d.StepRequest({1: 1})))
 
 
-def test_limits_of_a_manager_are_named():
+def test_spec_manager_enforces_its_limits():
     manager = d.SpecManager(SPECS, limits=Limits(string=3))
     assert pack(manager, {"text": "abc"})
     caught = raised(LimitExceeded, unpack, manager, pack(MANAGER, {"text": "abcd"}))
@@ -148,7 +148,7 @@ def test_values_without_bounds_are_not_checked():
 
 
 @pytest.mark.each("dtype", [np.dtype(kind) for kind in "?bBiIqQfd"])
-def test_numbers_are_cast_only_without_a_loss(dtype):
+def test_numbers_are_cast_only_without_loss(dtype):
     """As `test_casting.py` has it."""
     manager = d.SpecManager({1: d.make_spec("x", (), dtype), 2: d.make_spec("y", (2,), dtype)})
     for value in (1, np.uint64(1), np.array(1, ">i2"), True):
@@ -162,7 +162,7 @@ def test_numbers_are_cast_only_without_a_loss(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(kind) for kind in "bBiIqQfd"], ids=str)
-def test_python_ints_at_the_ends_of_a_dtype(dtype):
+def test_python_ints_near_dtype_limits_are_cast_exactly_or_rejected(dtype):
     """Those that take the short way and those that do not."""
     manager = d.SpecManager({1: d.make_spec("x", (), dtype)})
     float_bits = {"f": 24, "d": 53}.get(dtype.char)

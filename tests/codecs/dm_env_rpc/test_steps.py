@@ -25,7 +25,7 @@ ACTOR, OBSERVER = d.SpecManager(ACTIONS), d.SpecManager(OBSERVATIONS)
 
 
 @pytest.mark.parametrize("dtype", "?bBfdiIqQ")
-def test_parts_refer_to_large_arrays_whose_elements_are_the_bytes_sent(dtype):
+def test_encoded_parts_reference_large_arrays_in_wire_layout(dtype):
     array = np.arange(1 << 16).astype(dtype).reshape(256, 256)
     values = {"a": array, "small": np.ones(3, dtype), "turned": array.T, "z": array[:, 1:]}
     specs = {uid: d.make_spec(name, value.shape, value.dtype)
@@ -37,7 +37,7 @@ def test_parts_refer_to_large_arrays_whose_elements_are_the_bytes_sent(dtype):
     assert shared == ([] if dtype in "iIqQ" else [False, True] + 2 * [False, False]) + [False]
 
 
-def test_other_messages_are_no_steps():
+def test_step_decoder_returns_none_for_other_messages():
     assert d.decode_step_request(ACTOR, b"") is None
     assert d.decode_step_response(OBSERVER, b"") is None
     assert d.decode_step_request(ACTOR, d.encode_request(d.ResetRequest({"a": 1}))) is None
@@ -48,7 +48,7 @@ def test_other_messages_are_no_steps():
     assert d.decode_step_request(ACTOR, reset + step) == ({"move": np.int32(1)}, [])
 
 
-def test_response_has_only_requested_observations_once_each():
+def test_response_contains_each_requested_observation_once():
     observations = {"reward": 1.0, "done": False, "words": ["a"]}
     wire = d.encode_step_response(OBSERVER, RUNNING, observations, [2, 2**64 - 1, 2, 2])
     decoded = d.decode_step_response(OBSERVER, wire)
@@ -60,7 +60,7 @@ def test_response_has_only_requested_observations_once_each():
         assert again == d.encode_step_response(OBSERVER, RUNNING, {"reward": 1.0})
 
 
-def test_more_observations_than_fit_the_stack():
+def test_response_with_500_observations_round_trips():
     specs = {uid: d.make_spec(f"n{uid}", (), np.int64) for uid in range(500)}
     manager = d.SpecManager(specs)
     values = {f"n{uid}": np.int64(uid) for uid in range(500)}
@@ -69,7 +69,7 @@ def test_more_observations_than_fit_the_stack():
     assert d.decode_step_response(manager, wire) == (RUNNING, values)
 
 
-def test_a_hundred_thousand_times_the_same_request():
+def test_observation_requested_100000_times_is_encoded_once():
     """Redundant, not slow."""
     wire = d.encode_step_request(ACTOR, {}, [2] * 100_000)
     decoded = d.decode_step_request(ACTOR, wire)
@@ -128,7 +128,7 @@ def test_arguments_of_wrong_types_are_rejected():
     raised(TypeError, d.decode_step_request, ACTOR, "text")
 
 
-def test_dictionary_that_changes_meanwhile_is_rejected():
+def test_dictionary_changed_while_encoded_is_rejected():
     actions = {}
 
     class Rude:
@@ -165,7 +165,7 @@ UNFIT = [
 @pytest.mark.parametrize(
     ("wire", "words", "uid"), [pytest.param(*row[1:], id=row[0]) for row in UNFIT]
 )
-def test_actions_that_do_not_fit_their_spec_are_rejected(wire, words, uid):
+def test_actions_that_violate_their_spec_are_rejected(wire, words, uid):
     with pytest.raises(DecodeError) as caught:
         d.decode_step_request(ACTOR, wire)
     if words:
@@ -175,7 +175,7 @@ def test_actions_that_do_not_fit_their_spec_are_rejected(wire, words, uid):
     assert d.decode_step_request(ACTOR, wire, ignore_actions=True) == ({}, [])
 
 
-def test_limits_of_steps_are_named():
+def test_step_codec_enforces_its_limits():
     manager = d.SpecManager(ACTIONS, limits=Limits(message=30, items=1))
     wire = d.encode_step_request(ACTOR, {"move": 1, "arm.goal": [1, 2]}, [1, 2])
     with pytest.raises(LimitExceeded, match="items=1"):
@@ -188,7 +188,7 @@ def test_limits_of_steps_are_named():
     assert (caught.limit, caught.path) == ("items", "$.step.requested_observations")
 
 
-def test_messages_in_a_tensor_are_items():
+def test_messages_in_a_tensor_count_toward_the_items_limit():
     specs = {1: d.make_spec("a", (-1,), object), 2: d.make_spec("b", (), np.int32)}
     many = d.ProtoArray((d.AnyMessage("x"),) * 3, (3,))
     wire = d.encode_step_request(d.SpecManager(specs), {"a": many, "b": 1})
@@ -220,7 +220,7 @@ def test_bounds_of_a_broadcast_are_checked(copy, low, high):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.bool_])
-def test_data_offset_is_where_the_large_tensor_begins(dtype):
+def test_data_offset_is_the_start_of_the_large_tensor(dtype):
     manager = d.SpecManager(
         {1: d.make_spec("reward", (), "f8"), 2: d.make_spec("eyes", (80, 90), dtype)}
     )
@@ -234,12 +234,12 @@ def test_data_offset_is_where_the_large_tensor_begins(dtype):
 
 
 @given(data=st.binary(max_size=200))
-def test_data_offset_is_within_any_bytes(data):
+def test_data_offset_of_random_bytes_is_within_the_buffer(data):
     assert 0 <= d.data_offset(data, 0, len(data)) <= len(data)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
-def test_most_of_an_unshared_buffer_becomes_a_view(dtype):
+def test_tensor_that_fills_most_of_its_buffer_becomes_a_view(dtype):
     manager = d.SpecManager(
         {1: d.make_spec("eyes", (-1, 90), dtype), 2: d.make_spec("ears", (50, 90), np.uint8)}
     )

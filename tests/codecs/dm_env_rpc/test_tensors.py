@@ -22,7 +22,7 @@ def reference(value, *arguments):
     return tensor_utils.pack_tensor(value, *arguments).SerializeToString(deterministic=True)
 
 
-def test_signalling_nans_stay_as_they_are(same):
+def test_signalling_nans_round_trip_unchanged(same):
     """The reference, by way of Python's floats, would make quiet ones of them."""
     value = np.array([0x7F800001, 0xFFBFFFFF], np.uint32).view(np.float32)
     assert same(tensors.decode_tensor(tensors.encode_tensor(value)), value)
@@ -30,20 +30,20 @@ def test_signalling_nans_stay_as_they_are(same):
     assert scalar.tobytes() == value[:1].tobytes()
 
 
-def test_booleans_that_are_neither_0_nor_1():
+def test_boolean_bytes_other_than_0_and_1_are_encoded_as_1():
     """NumPy takes any byte but 0 for True; the wire has it as 1."""
     odd = np.array([0, 1, 2, 255, 0] * 2000, np.uint8).view(np.bool_)
     assert tensors.encode_tensor(odd) == reference(odd)
 
 
 @pytest.mark.parametrize("at", [1, 1023, 1024, 4999])
-def test_one_other_element_is_not_compressed(at):
+def test_array_with_one_differing_element_is_not_compressed(at):
     value = np.ones(5000)
     value[at] = 2
     assert tensors.encode_tensor(value, try_compress=True) == tensors.encode_tensor(value)
 
 
-def test_an_empty_array_is_not_compressed():
+def test_empty_array_is_not_compressed():
     empty = np.zeros((0, 3))  # which the reference fails on
     assert tensors.encode_tensor(empty, try_compress=True) == tensors.encode_tensor(empty)
 
@@ -78,7 +78,7 @@ def test_expanded_limit_counts_elements_not_in_the_message(wire, size):
 @pytest.mark.parametrize(
     "value", [np.float64(1), np.bool_(0), np.int32(-1), np.str_("höh"), np.uint8(3)]
 )
-def test_broadcast_needs_no_memory_without_copies(value, copy):
+def test_broadcast_tensor_without_copy_allocates_no_elements(value, copy):
     wire = broadcast(tensors.encode_tensor(value), 1000, 1000)
     with at_most(4096):
         array = tensors.decode_tensor(wire, copy=copy, limits=Limits(expanded=100))
@@ -124,7 +124,7 @@ def test_messages_in_tensors_round_trip(value, items, shape, decoded):
     assert tensors.encode_tensor(decoded) == wire
 
 
-def test_messages_that_are_equal_are_compressed():
+def test_equal_messages_are_compressed():
     wire = tensors.encode_tensor([ONE, ONE, ONE], try_compress=True)
     assert wire == any_tensor([ONE], (3,))
     assert tensors.decode_tensor(wire) == ProtoArray((ONE,), (3,))
@@ -191,19 +191,19 @@ def test_invalid_dtypes_are_rejected(dtype):
     raised(TypeError, tensors.encode_tensor, 1, dtype)
 
 
-def test_a_dimension_that_is_no_int32():
+def test_dimension_over_int32_is_rejected():
     wide = np.zeros((2**31, 0), np.float32)
     with pytest.raises(EncodeError, match=r"shape \(2147483648, 0\) has a dimension"):
         tensors.encode_tensor(wide)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "i8", "?"])
-def test_too_large_is_seen_before_it_is_copied(dtype):
+def test_array_over_the_message_limit_is_rejected_before_copying(dtype):
     huge = np.broadcast_to(np.ones((), dtype), (2**20, 2**20))
     assert raised(LimitExceeded, tensors.encode_tensor, huge).limit == "message"
 
 
-def test_limits_of_encoding_are_named():
+def test_encoder_rejects_tensors_over_the_limits():
     value = np.ones((10, 10))
     size = len(tensors.encode_tensor(value))
     assert tensors.encode_tensor(value, limits=Limits(message=size))
@@ -217,14 +217,14 @@ def test_limits_of_encoding_are_named():
 
 
 @pytest.mark.parametrize("value", [np.arange(5000), np.full(5000, "abc"), np.arange(5000) % 9])
-def test_arrays_stored_differently_are_always_copied(value):
+def test_arrays_of_another_wire_layout_are_always_copied(value):
     array = tensors.decode_tensor(tensors.encode_tensor(value), copy=False)
     assert array.flags.owndata
     assert array.flags.writeable
     np.testing.assert_array_equal(array, value)
 
 
-def test_booleans_are_a_view_if_they_are_plain():
+def test_booleans_of_0_and_1_are_decoded_as_a_view():
     plain = tensors.encode_tensor(np.array([True, False, True]))
     assert not tensors.decode_tensor(plain, copy=False).flags.owndata
     odd = plain.replace(b"\x01\x00\x01", b"\x01\x00\x05")
@@ -260,7 +260,7 @@ FLOATS, DOUBLES, INT8S, INT32S, INT64S, UINT8S, UINT32S, UINT64S, BOOLS, STRINGS
 FLOAT = struct.pack("<f", 1.0)
 
 
-def test_arrays_in_pieces_are_never_views():
+def test_arrays_in_several_pieces_are_never_views():
     piece = np.ones(2000, "<f4").tobytes()
     wire = field(FLOATS, field(1, piece) + field(1, piece)) + shape(4000)
     assert tensors.decode_tensor(wire, copy=False).flags.owndata
@@ -320,7 +320,7 @@ STRICTER = ("without a payload", "elements", "negative", "overflows")
 
 
 @pytest.mark.each("name", WRONG)
-def test_malformed_tensors_fail_at_the_wrong_byte_as_by_protobuf(name):
+def test_malformed_tensor_error_has_the_offset_of_the_invalid_byte(name):
     wire, offset, words = WRONG[name]
     for copy in (True, False):
         assert raised(DecodeError, tensors.decode_tensor, wire, copy=copy).offset == offset
@@ -330,7 +330,7 @@ def test_malformed_tensors_fail_at_the_wrong_byte_as_by_protobuf(name):
         raised(ProtobufError, dm_env_rpc_pb2.Tensor.FromString, wire)
 
 
-def test_limits_of_decoding_are_named():
+def test_decoder_rejects_tensors_over_the_limits():
     floats = field(FLOATS, field(1, FLOAT)) + shape(1, 1, 1)
     assert tensors.decode_tensor(floats, limits=Limits(dims=3)).shape == (1, 1, 1)
     with pytest.raises(LimitExceeded, match="3 is over the limit dims=2 - at byte 8"):

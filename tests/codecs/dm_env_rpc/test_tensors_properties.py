@@ -56,7 +56,7 @@ def packed(value, dtype, try_compress):
 @example(np.ones((1,) * 32, np.int8), None, False)
 @example(np.zeros(4, [("a", "u1"), ("b", "<u4")])["b"], None, False)
 @settings(max_examples=15 * settings().max_examples)
-def test_encodes_as_the_reference(value, dtype, try_compress):
+def test_random_tensor_is_encoded_as_by_the_reference(value, dtype, try_compress):
     if try_compress and np.size(np.array(value, object)) == 0:
         return  # the reference stumbles over an empty iterator
     message = packed(value, dtype, try_compress)
@@ -77,7 +77,7 @@ def test_encodes_as_the_reference(value, dtype, try_compress):
     data=st.data(),
 )
 @settings(max_examples=3 * settings().max_examples)
-def test_long_arrays_of_varints(protobuf, seed, count, data):
+def test_long_varint_arrays_are_encoded_as_by_the_reference(protobuf, seed, count, data):
     """Beyond the blocks that the kernels work in, each length of varint among others."""
     random = np.random.default_rng(seed)
     shift = random.integers(0, data.draw(st.integers(1, 64)), count, np.uint64)

@@ -11,7 +11,7 @@ from rlwire.codecs import dm_env_rpc as d
 SPEC = d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float32(0), np.array([1, 2], np.float32))
 
 
-def test_the_numbers_are_protobufs():
+def test_enum_values_equal_those_of_protobuf():
     assert {member.name: int(member) for member in d.DataType} == dict(
         dm_env_rpc_pb2.DataType.items()
     )

@@ -98,7 +98,7 @@ APPENDIX_C = {
 
 
 @pytest.mark.parametrize(("blocks", "lists"), APPENDIX_C.values(), ids=list(APPENDIX_C))
-def test_examples_of_the_rfc_are_decoded(blocks, lists):
+def test_rfc_examples_are_decoded(blocks, lists):
     headers = Headers()
     assert [headers.decode(bytes.fromhex(block)) for block in blocks] == lists
     # What we say of the same is read by another.
@@ -122,7 +122,7 @@ def test_credentials_are_never_indexed(name):
     assert headers.encode([(name, "Bearer 123")]) == first
 
 
-def test_a_table_of_the_peers_size():
+def test_header_encoder_honours_the_peers_table_size():
     sender, receiver = Headers(), Headers()
     sender.resize(0)
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_a_table_of_the_peers_size():
         "8220",  # a new size behind a field
     ],
 )
-def test_blocks_that_cannot_be(block):
+def test_invalid_header_block_is_a_compression_error(block):
     """RFC 9113, section 4.3: a connection error COMPRESSION_ERROR."""
     caught = raised(Http2Error, Headers().decode, bytes.fromhex(block))
     assert caught.code == http2.COMPRESSION_ERROR
@@ -171,14 +171,14 @@ def test_header_list_over_the_limit_is_rejected():
     "field",
     [("A", "b"), ("", "b"), ("a b", "c"), ("a", "b\n"), ("a", " b"), ("a", "b\0"), ("a", "\u20ac")],
 )
-def test_invalid_fields_are_not_encoded(field):
+def test_header_encoder_rejects_invalid_fields(field):
     raised(EncodeError, Headers().encode, [field])
 
 
 PSEUDO = (":method", ":scheme", ":path", ":authority")
 
 
-def test_malformed_header_fields_are_named():
+def test_malformed_header_field_error_names_the_field():
     assert malformed([*REQUEST, ("te", "trailers"), ("a", "")], PSEUDO) == ""
     assert malformed(REQUEST[:3], PSEUDO) == ""
     assert malformed(REQUEST[:2], PSEUDO) == "missing :path"
@@ -189,7 +189,7 @@ def test_malformed_header_fields_are_named():
 
 
 @pytest.mark.parametrize("cut", [1, 5, 8, 9, 10, 4000])
-def test_a_recording_keeps_all_but_the_secrets(cut):
+def test_recording_masks_only_secret_headers(cut):
     looks_like_headers = http2.frame(http2.HEADERS, 4, 1, b"\xff" * 30) * 40
     data = http2.PREFACE + http2.settings({}) + http2.frame(http2.DATA, 0, 1, looks_like_headers)
     unknown = http2.frame(0xBE, 0, 0, http2.PREFACE + looks_like_headers)
@@ -219,7 +219,7 @@ def test_recording_omits_undecodable_header_blocks():
     assert blanker.blank(http2.ping()) == http2.ping()
 
 
-def test_a_head_is_in_one_buffer():
+def test_frame_head_is_never_split_between_buffers():
     """A recording blanks the buffers of a long message one by one."""
     endpoint = Http2Core(True)
     endpoint.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 2**30}))

@@ -42,7 +42,7 @@ def dialect(request):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_as_their_package_writes_them(dtype, dialect):
+def test_arrays_are_encoded_as_by_the_reference_package(dtype, dialect):
     arrays, package = dialect
     for array in layouts(dtype):
         if arrays == "openpi" and array.dtype.kind == "c":
@@ -74,7 +74,7 @@ OPENPI = [
 
 
 @pytest.mark.parametrize(("value", "wire"), OPENPI)
-def test_vectors_of_openpi_client(value, wire):
+def test_openpi_client_vectors_round_trip(value, wire):
     assert msgpack.encode(value, arrays="openpi").hex() == wire
     found = msgpack.decode(bytes.fromhex(wire))
     assert type(found) is type(value)
@@ -90,7 +90,7 @@ SCALARS = [
 
 
 @pytest.mark.parametrize("scalar", SCALARS, ids=repr)
-def test_scalars_as_their_package_writes_them(scalar, dialect):
+def test_scalars_are_encoded_as_by_the_reference_package(scalar, dialect):
     arrays, package = dialect
     if arrays == "openpi" and (isinstance(scalar, complex) or scalar.dtype.kind in "cm"):
         raised(EncodeError, msgpack.encode, scalar, arrays=arrays)
@@ -102,7 +102,7 @@ def test_scalars_as_their_package_writes_them(scalar, dialect):
         assert repr(found) == repr(theirs)
 
 
-def test_a_date_is_a_scalar_that_msgpack_numpy_reads():
+def test_datetime64_round_trips_through_msgpack_numpy():
     date = np.datetime64("2026-01-02T03:04:05", "ms")
     data = msgpack.encode([date])
     assert msgpack_numpy.unpackb(data) == [date]
@@ -155,7 +155,7 @@ def test_invalid_structured_dtypes_are_rejected(description):
     assert caught.path == "$.x[b'type']"
 
 
-def test_structures_too_deep_in_each_other():
+def test_structured_dtype_nested_over_16_levels_is_rejected():
     description = "<i4"
     for _ in range(20):
         description = [["a", description]]
@@ -163,7 +163,7 @@ def test_structures_too_deep_in_each_other():
 
 
 @pytest.mark.parametrize("arrays", ["msgpack_numpy", "openpi"])
-def test_arrays_that_cannot_be_sent(arrays):
+def test_unsupported_arrays_are_rejected(arrays):
     overlapping = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i2"], "offsets": [0, 2]})
     for array, words in (
         (np.zeros(1, overlapping), "cannot be sent"),
@@ -185,7 +185,7 @@ EXTENDED = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "f
 
 @pytest.mark.parametrize("name", EXTENDED)
 @pytest.mark.parametrize("arrays", ["msgpack_numpy", "openpi"])
-def test_ml_dtypes_travel_by_name(name, arrays):
+def test_ml_dtypes_arrays_are_encoded_by_dtype_name(name, arrays):
     dtype = np.dtype(getattr(ml_dtypes, name))
     array = np.array([[0.5, -2.0, 1.0]]).astype(dtype)
     data = msgpack.encode([array, array[0, 0]], arrays=arrays)
@@ -210,7 +210,7 @@ class Trap:
         return warnings.warn, ("sprung",)
 
 
-def test_a_pickle_is_never_loaded():
+def test_decoder_never_loads_a_pickle():
     data = pickle.dumps(Trap())
     with pytest.warns(UserWarning, match="sprung"):
         pickle.loads(data)
@@ -234,7 +234,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("fields", FIELDS)
-def test_marks_in_any_order_and_form(fields):
+def test_array_map_keys_are_accepted_in_any_order_and_type(fields):
     backwards = dict(reversed(list(fields.items())))
     texts = {key.decode(): value for key, value in fields.items()}
     more = {b"comment": "ignored", **fields}
@@ -283,7 +283,7 @@ def test_arrays_bytes_ignores_maps_with_text_keys():
     ],
     ids=repr,
 )  # fmt: skip
-def test_maps_that_only_resemble_arrays_stay_maps(value):
+def test_maps_that_resemble_arrays_are_decoded_as_maps(value):
     assert msgpack.decode(plain.packb([value, 1])) == [value, 1]
 
 
@@ -335,7 +335,7 @@ BIG = {"x": np.arange(1024.0), "y": np.arange(3.0)}
 
 @pytest.mark.parametrize("make", [bytes, bytearray])
 @pytest.mark.parametrize("copy", [True, False, None])
-def test_all_arrays_are_writable_or_none(make, copy):
+def test_all_decoded_arrays_have_the_same_writability(make, copy):
     value = {**BIG, "scalar": np.array(1.0), "text": np.array(["a"]), "s": np.zeros(2, "i4,f8")}
     found = msgpack.decode(make(msgpack.encode(value)), copy=copy)
     writable = copy is True or make is bytearray
@@ -352,7 +352,7 @@ class Broken:
         raise RuntimeError("no memory on the device")
 
 
-def test_other_packages_arrays():
+def test_array_likes_of_other_packages_are_encoded():
     assert np.array_equal(msgpack.decode(msgpack.encode([Tensor()]))[0], np.arange(3.0))
     with pytest.raises(EncodeError, match=r"Broken.* at \$\[0\]"):
         msgpack.encode([Broken()])

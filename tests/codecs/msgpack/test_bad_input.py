@@ -25,7 +25,7 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("copy", [True, False, None])
-def test_truncated_at_every_byte(copy):
+def test_message_truncated_at_any_byte_is_rejected(copy):
     for data in (msgpack.encode(EVERYTHING), msgpack.encode([np.arange(3)], arrays="openpi")):
         decoder = Decoder(copy=copy)
         decoder.decode(data)
@@ -86,7 +86,7 @@ def test_false_sizes_allocate_no_memory(name):
         msgpack.decode(BOMBS[name])
 
 
-def test_keys_that_are_no_texts_are_counted():
+def test_non_string_keys_count_toward_the_keys_limit():
     """Numbers can be chosen to collide in a dictionary; those of a tuple count, too."""
     few = Limits(keys=4)
     data = msgpack.encode([{1: 2, "a": 3, b"b": 4}, {(2, 3): 5}])
@@ -99,7 +99,7 @@ def test_keys_that_are_no_texts_are_counted():
     assert (caught.limit, caught.size, caught.path) == ("keys", 5, "$[2]")
 
 
-def test_more_than_a_million_items_are_over_the_default_limit():
+def test_default_items_limit_is_2_to_the_20():
     data = b"\xdd" + struct.pack(">I", 2**20 + 1) + bytes(2**20 + 1)
     assert raised(LimitExceeded, msgpack.decode, data).size == 2**20 + 1
     assert len(msgpack.decode(data, limits=Limits(items=2**21, expanded=2**30))) == 2**20 + 1

@@ -19,7 +19,7 @@ from tests.raising import raised
         *["dc000101", "dd0000000101", "de0001a16101", "df00000001a16101", "82a16101a16102"],
     ],
 )
-def test_forms_longer_than_needed_and_keys_that_stand_twice(data, same):
+def test_overlong_forms_and_duplicate_keys_are_decoded_as_by_msgpack(data, same):
     assert same(msgpack.decode(bytes.fromhex(data)), original.unpackb(bytes.fromhex(data)))
 
 
@@ -33,14 +33,14 @@ def test_unhashable_keys_are_rejected_at_their_offset(data):
 
 
 @pytest.mark.parametrize("key", [1, None, True, 1.5, (1,), {}])
-def test_strict_map_key_rejects_what_the_original_does(key):
+def test_strict_map_key_rejects_the_same_keys_as_msgpack(key):
     data = b"\x81" + original.packb(key) + b"\x01"
     assert "strict_map_key" in str(raised(DecodeError, msgpack.decode, data))
     with pytest.raises(ValueError, match=r"not allowed for map key|unhashable"):
         original.unpackb(data)
 
 
-def test_options_are_checked_and_kept():
+def test_decoder_options_are_validated_and_readable():
     wrong = [
         ({"copy": "yes"}, ValueError, "copy must be"),
         ({"timestamp": 3}, TypeError, "timestamp must be"),

@@ -55,7 +55,7 @@ DECODER = Decoder(timestamp=original.Timestamp, ext_hook=original.ExtType, stric
 
 
 @pytest.mark.each("value", VALUES, ids=lambda value: repr(value)[:30])
-def test_the_bytes_and_the_values_are_those_of_the_original(value):
+def test_encoder_and_decoder_agree_with_msgpack(value):
     expected = original.packb(value)
     tuples = original.unpackb(expected, strict_map_key=False, use_list=False)
     assert repr(as_tuples(DECODER.decode(expected))) == repr(tuples)
@@ -67,7 +67,7 @@ def test_the_bytes_and_the_values_are_those_of_the_original(value):
 
 
 @pytest.mark.parametrize("value", [(1, 2), Lives.THREE, OrderedDict(a=1), True])
-def test_strict_types_hands_subclasses_to_default(value):
+def test_strict_types_passes_subclasses_to_default(value):
     seen = []
 
     def default(other):
@@ -79,7 +79,7 @@ def test_strict_types_hands_subclasses_to_default(value):
     assert len(seen) == (value is not True)
 
 
-def test_default_is_called_for_values_without_a_type():
+def test_default_is_called_for_values_of_unknown_types():
     encoder = Encoder(default=lambda value: sorted(value) if isinstance(value, set) else value)
     assert msgpack.decode(encoder.encode({"a": {3, 1}})) == {"a": [1, 3]}
     with pytest.raises(EncodeError, match=r"no type for object - at \$.a\[0\]"):
@@ -153,12 +153,12 @@ def test_unencodable_values_are_rejected_with_their_path(value, path):
         (Limits(dims=2), np.zeros((1, 1, 1)), "dims"),
     ],
 )  # fmt: skip
-def test_limits_of_encoding_are_named(limits, value, name):
+def test_encoder_rejects_values_over_the_limits(limits, value, name):
     assert raised(LimitExceeded, Encoder(limits=limits).encode, value).limit == name
     msgpack.encode(value)
 
 
-def test_array_over_32_bits_is_rejected():
+def test_array_of_4_gib_or_more_is_rejected():
     huge = np.broadcast_to(np.zeros(1, np.uint8), (2**33,))
     with pytest.raises(EncodeError, match=r"32 bits.* 8589934592"):
         msgpack.encode(huge, limits=Limits(message=2**40))
@@ -177,21 +177,21 @@ def test_parts_refer_to_arrays_and_bytes_of_a_kibibyte():
     assert np.shares_memory(np.frombuffer(views[1], np.uint8), np.frombuffer(raw, np.uint8))
 
 
-def test_a_buffer_that_may_change_is_copied():
+def test_mutable_buffer_is_copied_by_encode_parts():
     raw = bytearray(5000)
     parts = msgpack.encode_parts(raw)
     assert all(isinstance(part, bytes) for part in parts)
     raw.append(1)  # and its memory is not held
 
 
-def test_options_are_checked_and_kept():
+def test_encoder_options_are_validated_and_readable():
     raised(ValueError, Encoder, arrays="pickle")
     raised(TypeError, Encoder, default=1)
     raised(TypeError, Encoder, limits=7)
 
 
 @pytest.mark.parametrize("before", [0, 1, 40, 100])
-def test_align_begins_large_arrays_at_multiples_of_64_bytes(before):
+def test_align_places_large_arrays_at_multiples_of_64_bytes(before):
     large, small = np.arange(600, dtype="<f8").reshape(2, 300), np.arange(3.0)
     value = [b"x" * before, {"large": large, "small": small}, large]
     wire = Encoder(align=True).encode(value)

@@ -46,7 +46,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_other_threads_have_turns(name, turns):
+def test_decoder_lets_other_threads_run(name, turns):
     if not sys.getallocatedblocks():
         pytest.skip("PYTHONMALLOC=malloc: nobody counts the blocks")
     message = original.packb(MESSAGES[name])
@@ -65,7 +65,7 @@ def test_other_threads_have_turns(name, turns):
     raise AssertionError("no other thread had a turn while a message was decoded")
 
 
-def test_large_data_decoded_beside_threads_are_right(turns):
+def test_large_data_is_decoded_correctly_beside_other_threads(turns):
     large = bytes(range(256)) * 2**14
     packed = msgpack.encode({"b": large, "a": np.frombuffer(large, np.float32)})
     found = msgpack.decode(packed)

@@ -13,7 +13,7 @@ POINTS = [(0, 0), (1, 5), (-1, 999_999_999), (2**34, 1), (2**32 - 1, 0), (2**32,
 
 
 @pytest.mark.parametrize(("seconds", "nanoseconds"), POINTS)
-def test_timestamp_behaves_as_the_original(seconds, nanoseconds):
+def test_timestamp_behaves_as_that_of_msgpack(seconds, nanoseconds):
     ours, theirs = Timestamp(seconds, nanoseconds), original.Timestamp(seconds, nanoseconds)
     assert repr(ours) == repr(theirs)
     assert hash(ours) == hash(theirs)
@@ -36,7 +36,7 @@ def test_invalid_timestamps_are_rejected(arguments, error):
     raised(error, Timestamp, *arguments)
 
 
-def test_extension_behaves_as_the_original():
+def test_extension_behaves_as_that_of_msgpack():
     found = ExtType(5, b"data")
     assert (found.code, found.data) == found == (5, b"data")
     assert repr(found) == repr(original.ExtType(5, b"data"))

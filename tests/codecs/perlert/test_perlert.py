@@ -80,18 +80,18 @@ MESSAGES = [*CLIENT.values(), *SERVER.values()]
 
 
 @pytest.mark.parametrize("datagram", CLIENT)
-def test_examples_of_clients(datagram):
+def test_client_message_examples_round_trip(datagram):
     assert decode_client_message(datagram) == CLIENT[datagram]
     assert encode(CLIENT[datagram]) == datagram
 
 
 @pytest.mark.parametrize("datagram", SERVER)
-def test_examples_of_servers(datagram):
+def test_server_message_examples_round_trip(datagram):
     assert decode_server_message(datagram) == SERVER[datagram]
     assert encode(SERVER[datagram]) == datagram
 
 
-def test_names_are_text_and_numbers_are_natural():
+def test_encoder_rejects_fields_of_wrong_types_and_ranges():
     assert Start("city", np.int64(7), np.uint16(5)) == Start("city", 7, 5)
     assert encode(Action("city", np.int64(7), np.str_("walk"))) == b"city:7;action=walk"
     out_of_range = [
@@ -150,7 +150,7 @@ def with_text(text):
 
 
 @pytest.mark.parametrize("mark", ":;,=")
-def test_forbidden_characters(perlert_oracle, mark):
+def test_encoder_rejects_separator_characters_in_fields(perlert_oracle, mark):
     """A message with one would be read as another, or as none."""
     for message in with_text(f"a{mark}b"):
         wire = perlert_oracle.encode(as_tuple(message))
@@ -178,7 +178,7 @@ def test_trailing_semicolon_is_accepted(message):
         assert read(encode(message) + b";") == read(encode(message))
 
 
-def test_numbers_of_headers():
+def test_header_numbers_are_63_bit_naturals():
     for text, number in ((b"0", 0), (b"007", 7), (b"9223372036854775807", 2**63 - 1)):
         assert decode_client_message(b"n:" + text + b";lobby") == LobbyRequest("n", number)
     assert decode_client_message(b"n:" + b"0" * 900 + b"7;lobby").number == 7
@@ -254,7 +254,7 @@ def test_invalid_server_datagrams_fail_at_their_offset_and_path(datagram, offset
     assert (caught.offset, caught.path) == (offset, path)
 
 
-def test_any_buffer_is_decoded():
+def test_decoder_accepts_any_buffer_type():
     datagram = encode(STEP)
     kinds = [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]
     for kind in kinds:
@@ -267,7 +267,7 @@ def test_any_buffer_is_decoded():
             raised(TypeError, call, wrong)
 
 
-def test_text_is_utf8():
+def test_text_fields_are_encoded_as_utf8():
     message = Register("città", 7, "агент", "日本🙂")
     assert decode_client_message(encode(message)) == message
     assert encode(message) == "città:7;register=агент,日本🙂".encode()
@@ -284,7 +284,7 @@ def test_text_is_utf8():
         ("1:2,3", "1:2,3"),
     ],
 )  # fmt: skip
-def test_rewards_of_any_type_have_one_text(reward, text):
+def test_rewards_of_each_type_are_encoded_alike(reward, text):
     message = RolloutStep("city", 7, 1, 2, "", reward, False)
     wire = encode(message)
     assert wire == f"city:7:1:2;obs=;reward={text};done=false".encode()
@@ -293,7 +293,7 @@ def test_rewards_of_any_type_have_one_text(reward, text):
     assert StepWriter("city", 7).write(1, 2, "", reward, False) == wire
 
 
-def test_datagrams_over_the_limit_are_rejected_first():
+def test_datagram_limit_is_checked_before_the_content():
     for size in (1199, 1200, 1201):
         wire = b"city:7;action=" + b"a" * (size - 14)
         message = Action("city", 7, "a" * (size - 14))
@@ -312,7 +312,7 @@ def test_datagrams_over_the_limit_are_rejected_first():
         assert decode_client_message(wire, limits=wide) == message
 
 
-def test_huge_fields_are_refused_before_they_are_copied():
+def test_fields_over_the_datagram_limit_are_rejected_before_copying():
     huge = "a" * 50_000_000
     slots = [AgentSlot(str(i), True, "kind", "tag", False) for i in range(10_000)]
     for message in (
@@ -330,7 +330,7 @@ def test_huge_fields_are_refused_before_they_are_copied():
     raised(LimitExceeded, writer.write, 1, 2, {str(i): i for i in range(10**5)}, 0.0, False)
 
 
-def test_encode_into_writes_only_its_part_of_a_buffer():
+def test_encode_into_writes_only_its_range_of_the_buffer():
     wire = encode(STEP)
     buffer = bytearray(len(wire) + 5)
     assert encode_into(STEP, buffer, 5) == len(wire)

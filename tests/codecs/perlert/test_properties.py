@@ -66,7 +66,7 @@ OF_SERVERS = st.one_of(
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.one_of(OF_CLIENTS.map(lambda m: (False, m)), OF_SERVERS.map(lambda m: (True, m))))
-def test_both_ways_as_the_oracle(perlert_oracle, case):
+def test_random_message_is_encoded_and_decoded_as_by_the_oracle(perlert_oracle, case):
     from_server, message = case
     wide = Limits(datagram=65_507)
     wire = encode(message, limits=wide)
@@ -99,11 +99,11 @@ def compare(oracle, wire):
 @settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=60))
 @example(b"")
-def test_random_bytes_are_read_by_both_or_by_neither(perlert_oracle, wire):
+def test_random_bytes_are_accepted_only_if_the_oracle_accepts_them(perlert_oracle, wire):
     compare(perlert_oracle, wire)
 
 
-def test_mutated_datagrams_are_read_by_both_or_by_neither(perlert_oracle):
+def test_mutated_datagram_is_accepted_only_if_the_oracle_accepts_it(perlert_oracle):
     chance = random.Random(5)
     corpus = [
         b"city:7;lobby", b"city:7;register=agent0,patrick", b"city:7;ready=agent0,true",

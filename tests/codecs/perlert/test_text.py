@@ -51,7 +51,7 @@ def same(one, other):
 @example(9007199254740993.0)
 @example(1e16)
 @example(9999999999999998.0)
-def test_shortest_doubles_are_reprs(perlert_oracle, value):
+def test_double_is_encoded_as_its_shortest_decimal(perlert_oracle, value):
     text = array_to_text(np.array([value]))
     assert text == perlert_oracle.short(value) == value_to_text(value)
     assert same(text_to_array(text)[0], value)
@@ -65,7 +65,7 @@ def test_shortest_doubles_are_reprs(perlert_oracle, value):
 @example(np.float32(-0.0))
 @example(np.float32(1e-45))
 @example(np.float32(16777216))
-def test_shortest_floats_read_back(value):
+def test_float32_is_encoded_as_its_shortest_decimal(value):
     text = array_to_text(np.array([value]))
     assert same(text_to_array(text, np.float32)[0], value)
     assert text == value_to_text(value)
@@ -80,7 +80,7 @@ def test_shortest_floats_read_back(value):
 @example(2.675, 2)
 @example(-0.001, 2)
 @example(1.7976931348623157e308, 100)
-def test_decimals_are_those_of_printf(perlert_oracle, value, decimals):
+def test_decimals_option_rounds_as_printf(perlert_oracle, value, decimals):
     text = array_to_text(np.array([value]), decimals=decimals)
     assert text == perlert_oracle.rounded(value, decimals)
     assert same(float(text), float("%.*f" % (decimals, value)))  # noqa: UP031
@@ -100,7 +100,7 @@ NUMBERS = st.from_regex(r"[+-]?[0-9]{0,25}\.?[0-9]{0,25}([eE][+-]?[0-9]{1,4})?",
 @example("\u0661")
 @example("nan(1)")
 @example("infinit")
-def test_doubles_are_those_of_python(perlert_oracle, text):
+def test_float_text_is_decoded_as_by_python(perlert_oracle, text):
     if perlert_oracle.FLOAT.fullmatch(text):
         assert same(text_to_array(text)[0], float(text))
         assert same(text_to_array(text.encode())[0], float(text))
@@ -135,7 +135,7 @@ def test_arrays_of_any_shape_round_trip():
     assert "3" in str(raised(DecodeError, text_to_array, "1,2,3", shape=(2, 2)))
 
 
-def test_array_likes_are_written_as_arrays():
+def test_array_likes_are_encoded_as_arrays():
     class Foreign:
         def __array__(self, dtype=None, copy=None):
             return np.array([1.5, 2])
@@ -179,7 +179,7 @@ def test_values_that_are_not_text_are_rejected():
         raised(TypeError, text_to_array, "1", dtype)
 
 
-def test_items_are_counted_before_they_are_stored():
+def test_items_limit_is_checked_before_storing_items():
     limits = Limits(items=3)
     assert text_to_array("1,2,3", limits=limits).size == 3
     for text in ("1,2,3,4", ",,,", "x" * 10 + "," * 10**6):
@@ -189,7 +189,7 @@ def test_items_are_counted_before_they_are_stored():
     raised(LimitExceeded, text_to_array, "," * 2**20)
 
 
-def test_the_drafts_examples():
+def test_examples_of_the_draft_are_converted():
     assert text_to_mapping("x:0.54,y:0.95") == {"x": 0.54, "y": 0.95}
     assert value_to_text({"x": 0.54, "y": 0.95}) == "x:0.54,y:0.95"
     assert text_to_mapping("did_jump:true,jump_length:6.84") == {
@@ -200,7 +200,7 @@ def test_the_drafts_examples():
     assert text_to_value("move_left") == "move_left"
 
 
-def test_lists_become_arrays_where_their_types_agree():
+def test_list_of_one_type_is_decoded_as_an_array():
     for text, expected in [
         ("1,2", np.array([1, 2])),
         ("1,2.5", np.array([1, 2.5])),
@@ -259,7 +259,7 @@ KEY = st.text(st.characters(blacklist_characters=":;,=", blacklist_categories=["
 
 
 @given(st.dictionaries(KEY, st.booleans() | st.integers(-(2**63), 2**64 - 1) | DOUBLES))
-def test_any_mapping_round_trips(perlert_oracle, mapping):
+def test_random_mapping_round_trips(perlert_oracle, mapping):
     got = text_to_mapping(value_to_text(mapping))
     assert list(got) == list(mapping)
     for key, value in mapping.items():

@@ -28,7 +28,7 @@ def both(seed, width=150, height=90):
     cut=st.floats(0, 1),
     name=st.sampled_from(INSTALLED),
 )
-def test_any_rectangles_together_paint_the_reference_s_pixels(seed, encodings, most, cut, name):
+def test_random_rectangles_paint_the_same_pixels_as_the_reference(seed, encodings, most, cut, name):
     writer, _ = both(seed, 40, 30)
     decoder = RectangleDecoder(Framebuffer(40, 30), inflater=name)
     parts = [writer.write(one) for one in encodings]
@@ -103,7 +103,7 @@ def rectangles(name, count):
 
 @pytest.mark.parametrize("name", ["raw", "copy", "rre", "hextile", "fill", "zrle"])
 @pytest.mark.parametrize("before", [0, 13])
-def test_an_update_paints_so_many_pixels_at_most(name, before):
+def test_update_over_the_painted_pixels_limit_is_rejected(name, before):
     count = 16 - before
     good, bad = (RectangleDecoder(Framebuffer(SIDE, SIDE)) for _ in range(2))
     parts = rectangles(name, count + 1)
@@ -115,7 +115,7 @@ def test_an_update_paints_so_many_pixels_at_most(name, before):
     assert caught.offset == sum(map(len, parts[:-1]))
 
 
-def test_parts_of_rre_count_as_painted():
+def test_rre_subrectangles_count_toward_the_painted_limit():
     decoder = RectangleDecoder(Framebuffer(SIDE, SIDE))
     part = bytes(4) + struct.pack(">HHHH", 0, 0, SIDE, SIDE)
 
@@ -148,7 +148,7 @@ def test_truncated_rectangles_are_rejected(encoding):
     np.testing.assert_array_equal(other.framebuffer.pixels, writer.screen)
 
 
-def test_decoder_resumes_at_another_place_of_the_buffer():
+def test_decoder_resumes_at_another_buffer_offset():
     """The stream core moves bytes to the front of its buffer between two calls."""
     writer, decoder = both(3, 64, 64)
     data = head(0, 0, 64, 64, Encoding.HEXTILE) + (b"\x01" + bytes(16 * 16 * 4)) * 16
@@ -236,7 +236,7 @@ def test_invalid_rectangles_fail_at_their_offset(name):
         assert caught.offset == len(before) + offset
 
 
-def test_invalid_rectangles_are_rejected_at_their_head():
+def test_rectangle_with_invalid_header_is_rejected():
     decoder = RectangleDecoder(Framebuffer(20, 10))
     for name in ("right-of-the-screen", "below-the-screen", "unknown-encoding", "unknown-pseudo"):
         data, offset = BAD[name]
@@ -245,7 +245,7 @@ def test_invalid_rectangles_are_rejected_at_their_head():
     assert raised(DecodeError, decoder.size, data, 0, len(data)).offset == 12
 
 
-def test_tight_is_not_wider_than_2048():
+def test_tight_rectangle_wider_than_2048_pixels_is_rejected():
     decoder = RectangleDecoder(Framebuffer(3000, 4))
     for control in (b"\0", b"\x40\2", b"\x90"):
         data = head(0, 0, 2049, 1, 7) + control + bytes(9)
@@ -256,7 +256,7 @@ def test_tight_is_not_wider_than_2048():
     assert (decoder.framebuffer.pixels == [0x10, 0x20, 0x30]).all()
 
 
-def test_limits_come_before_memory():
+def test_limits_are_checked_before_memory_is_allocated():
     limits = Limits(received=1000, expanded=500)
     decoder = RectangleDecoder(Framebuffer(21, 22), limits=limits)
     for data, size in [
@@ -274,7 +274,7 @@ def test_limits_come_before_memory():
 # The framebuffer.
 
 
-def test_resize_keeps_the_pixels_that_fit():
+def test_resize_keeps_the_overlapping_pixels():
     framebuffer = Framebuffer(4, 3)
     assert not framebuffer.pixels.any()
     framebuffer.pixels[:] = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)
@@ -287,7 +287,7 @@ def test_resize_keeps_the_pixels_that_fit():
     assert not framebuffer.pixels[3:].any()
 
 
-def test_a_snapshot_is_a_copy():
+def test_framebuffer_snapshot_is_a_copy():
     framebuffer = Framebuffer(4, 3)
     first = framebuffer.snapshot()
     framebuffer.pixels[:] = 5

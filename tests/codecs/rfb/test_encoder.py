@@ -69,7 +69,7 @@ def frames(width, height, colours, large, seed):
     st.integers(0, 1000),
     st.data(),
 )
-def test_areas_of_frames_are_shown_and_nothing_else(
+def test_encoded_areas_paint_exactly_the_requested_pixels(
     encoding, pixel_format, width, height, colours, large, seed, data
 ):
     frame = frames(width, height, colours, large, seed)
@@ -99,7 +99,7 @@ def test_output_of_each_deflater_inflates(package, compression, monkeypatch):
         assert (viewer.frame == frame).all()
 
 
-def test_a_wide_frame_is_several_rectangles_of_tight():
+def test_wide_frame_is_split_into_several_tight_rectangles():
     frame = frames(5000, 40, 7, 3, 0)
     viewer = Viewer(5000, 40)
     # Of at most 2,048 across, and 65,536 pixels.
@@ -107,7 +107,7 @@ def test_a_wide_frame_is_several_rectangles_of_tight():
     assert (viewer.frame == frame).all()
 
 
-def test_jpeg_is_for_pictures_only():
+def test_jpeg_is_used_only_for_photographic_areas():
     y, x = np.mgrid[:128, :192]
     picture = np.stack([x + y // 2, 255 - x, 2 * y], axis=2).astype(np.uint8)
     flat = frames(192, 128, 12, 4, 0)
@@ -130,7 +130,7 @@ def test_jpeg_is_for_pictures_only():
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 20), st.integers(0, 99), st.data())
-def test_areas_that_changed_do_not_overlap(width, height, tile, seed, data):
+def test_changed_areas_do_not_overlap(width, height, tile, seed, data):
     before = frames(width, height, 200, 1, seed)
     after = before.copy()
     rng = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ def test_areas_that_changed_do_not_overlap(width, height, tile, seed, data):
     assert (covered == tiled).all()
 
 
-def test_wrong_frames_and_areas_are_refused():
+def test_encoder_rejects_invalid_frames_and_areas():
     encoder = RectangleEncoder(RGB888, encoding=Encoding.RAW)
     good = np.zeros((4, 5, 3), np.uint8)
     for bad in (
@@ -181,7 +181,7 @@ def test_wrong_frames_and_areas_are_refused():
             RectangleEncoder(RGB888, **{"encoding": 0, **options})
 
 
-def test_errors_of_a_deflater_propagate(monkeypatch):
+def test_deflater_error_propagates(monkeypatch):
     class Broken:
         def compress(self, data):
             raise OSError("no")

@@ -13,7 +13,7 @@ OLD, NEW = (3, 3), (3, 8)
 
 
 @pytest.mark.each("version", [(3, 3), (3, 7), (3, 8), (3, 889), (4, 1), (0, 0)])
-def test_a_version_and_its_bytes(version):
+def test_protocol_version_round_trips(version):
     data = handshake.encode_version(version)
     assert len(data) == handshake.VERSION_SIZE
     assert handshake.decode_version(b"x" + data, 1) == version
@@ -42,13 +42,13 @@ def test_security_types_round_trip(version, offer, data):
     assert sizes == [0] * known + [len(data)] * (len(data) + 1 - known)
 
 
-def test_an_endless_reason_is_refused_by_its_length():
+def test_reason_over_the_header_limit_is_rejected():
     with pytest.raises(LimitExceeded, match="header=8192 - at byte 1"):
         handshake.security_size(b"\0\xff\xff\xff\xff", 0, 5, NEW)
     assert handshake.reason_size(b"\0\0\0\5", 0, 4, Limits(header=5)) == 9
 
 
-def test_a_reason_that_is_not_utf8_is_latin1():
+def test_non_utf8_reason_is_decoded_as_latin1():
     assert handshake.decode_reason(b"\0\0\0\1\xe9") == "é"
     assert handshake.encode_reason("é") == b"\0\0\0\2\xc3\xa9"
 
@@ -77,14 +77,14 @@ def test_server_init_round_trips():
 
 
 @pytest.mark.parametrize(("place", "value"), [(7, 0), (4, 24)], ids=["colour map", "24 bits"])
-def test_a_desktop_of_other_pixels_has_no_format(place, value):
+def test_server_init_with_unsupported_pixels_has_no_pixel_format(place, value):
     data = bytearray(INIT)
     data[place] = value
     init = handshake.decode_server_init(data)
     assert init.pixel_format is None
 
 
-def test_levels():
+def test_level_encoding_maps_levels_0_to_9():
     assert [level_encoding(Encoding.QUALITY_0, i) for i in (0, 9)] == [-32, -23]
     with pytest.raises(ValueError, match="0 to 9, not 10"):
         level_encoding(Encoding.COMPRESS_0, 10)
@@ -93,21 +93,21 @@ def test_levels():
 CHALLENGE = bytes(range(16))
 
 
-def test_it_is_des_with_the_bits_of_the_key_reversed():
+def test_vnc_response_is_des_with_reversed_key_bits():
     # FIPS 81's example, its key with the bits of each byte reversed as text of Latin-1.
     key = bytes(int(f"{byte:08b}"[::-1], 2) for byte in bytes.fromhex("0123456789abcdef"))
     plain = bytes.fromhex("4e6f772069732074") * 2
     assert respond(plain, key.decode("latin-1")) == bytes.fromhex("3fa40e8a984d4815") * 2
 
 
-def test_eight_characters_count():
+def test_vnc_response_uses_the_first_8_password_characters():
     assert respond(CHALLENGE, "12345678") == respond(CHALLENGE, "123456789")
     assert respond(CHALLENGE, "12345678") != respond(CHALLENGE, "1234567")
     assert respond(CHALLENGE, "") == respond(CHALLENGE, "\0" * 8)
     assert "1" in str(raised(EncodeError, respond, CHALLENGE, "€"))
 
 
-def test_without_cryptography_the_extra_is_named(monkeypatch):
+def test_missing_cryptography_error_names_the_extra(monkeypatch):
     real = builtins.__import__
 
     def without(name, *arguments, **options):

@@ -76,14 +76,14 @@ def test_malformed_pictures_fail_at_their_offset(data, word, offset):
     assert caught.offset == BASE + offset
 
 
-def test_the_table_breaks_good_files(reader):
+def test_valid_jpeg_is_decoded_with_fill_bytes(reader):
     shown = np.asarray(Image.open(io.BytesIO(GOOD))).astype(int)
     assert np.abs(decode_jpeg(GOOD, 20, 24, BASE) - shown).max() <= 8
     fill = GOOD[:2] + b"\xff\xff" + GOOD[2:]
     assert decode_jpeg(fill, 20, 24, BASE).shape == FRAME.shape
 
 
-def test_a_scan_that_is_not_there(reader):
+def test_jpeg_without_a_scan_is_rejected(reader):
     assert raised(DecodeError, decode_jpeg, GOOD[: SCAN + 4], 20, 24, BASE).offset == BASE
 
 
@@ -107,6 +107,6 @@ def test_mutated_pictures_are_decoded_or_rejected(reader):
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=80))
-def test_any_bytes_are_decoded_or_rejected(data):
+def test_random_bytes_are_decoded_or_rejected(data):
     check(data)
     check(b"\xff\xd8" + data)

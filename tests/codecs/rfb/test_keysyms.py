@@ -12,7 +12,7 @@ from rlwire.codecs.rfb.keysyms import KEYSYMS, keysym, name_of
         ("😀", 0x0101_F600), (0, 0),
     ],
 )  # fmt: skip
-def test_a_keys_number(key, number):
+def test_keysym_of_a_key_name_is_found(key, number):
     assert keysym(key) == number
 
 
@@ -29,7 +29,7 @@ def test_every_name_maps_to_its_number():
         assert keysym(name_of(number)) == number
 
 
-def test_every_character_of_latin1_is_its_number():
+def test_keysym_of_a_latin1_character_is_its_code():
     codes = [*range(0x20, 0x7F), *range(0xA0, 0x100)]
     assert [keysym(chr(code)) for code in codes] == codes
 
@@ -38,5 +38,5 @@ def test_every_character_of_latin1_is_its_number():
     ("number", "name"),
     [(0xFF51, "Left"), (0xFF55, "Page_Up"), (0x0100_20AC, "€"), (0x1234, "0x1234"), (0x61, "a")],
 )
-def test_a_numbers_name(number, name):
+def test_name_of_a_keysym_is_found(number, name):
     assert name_of(number) == name

@@ -66,7 +66,7 @@ BOTH += [
 
 
 @pytest.mark.each(("size_of", "decode", "pair"), BOTH)
-def test_a_message_and_its_bytes(size_of, decode, pair):
+def test_message_size_is_found_and_message_round_trips(size_of, decode, pair):
     message, data = pair[0], bytes.fromhex(pair[1])
     if message is not None:
         assert encode(message) == data
@@ -82,7 +82,7 @@ def test_a_message_and_its_bytes(size_of, decode, pair):
     assert known <= 9
 
 
-def test_every_type_of_message_is_known_or_refused():
+def test_unknown_message_types_are_rejected():
     data = bytearray(16)
     for kind in range(256):
         data[0] = kind
@@ -98,7 +98,7 @@ def test_every_type_of_message_is_known_or_refused():
 
 
 @pytest.mark.each("size_of", [client_message_size, server_message_size])
-def test_an_endless_text_is_refused_by_its_length(size_of):
+def test_cut_text_over_the_string_limit_is_rejected(size_of):
     kind = 6 if size_of is client_message_size else 3
     for length in (b"\x7f\xff\xff\xff", b"\x80\0\0\0"):
         head = bytes((kind, 0, 0, 0)) + length
@@ -109,7 +109,7 @@ def test_an_endless_text_is_refused_by_its_length(size_of):
 
 
 @pytest.mark.each("size_of", [client_message_size, server_message_size])
-def test_a_long_fence_is_refused(size_of):
+def test_fence_over_64_bytes_is_rejected(size_of):
     data = bytes.fromhex("f8000000 00000001 41")
     with pytest.raises(DecodeError, match="64 bytes, not 65 - at byte 8"):
         size_of(data, 0, 9)
@@ -138,7 +138,7 @@ def test_values_that_are_not_messages_are_not_encoded():
         (RGBX, "2018000100ff00ff00ff000810000000"),
     ],
 )
-def test_a_format_and_its_bytes(pixel_format, text):
+def test_pixel_format_round_trips(pixel_format, text):
     assert pixel_format.pack() == bytes.fromhex(text)
     assert PixelFormat.unpack(b"x" + bytes.fromhex(text), 1) == pixel_format
 
@@ -152,7 +152,7 @@ def test_a_format_and_its_bytes(pixel_format, text):
         (16, 16, False, 31, 63, 31, 11, 5, 1),
     ],
 )  # fmt: skip
-def test_invalid_pixel_formats_are_not_made(numbers):
+def test_pixel_format_rejects_invalid_arguments(numbers):
     raised(EncodeError, PixelFormat, *numbers)
 
 
@@ -164,5 +164,5 @@ def test_invalid_pixel_formats_are_not_made(numbers):
         "2018000100ff00ff00ff1008000000",
     ],
 )
-def test_invalid_pixel_formats_are_not_decoded(text):
+def test_pixel_format_decoder_rejects_invalid_bytes(text):
     raised(DecodeError, PixelFormat.unpack, bytes.fromhex(text))

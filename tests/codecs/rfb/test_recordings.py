@@ -16,14 +16,14 @@ FILES = sorted(path.name.removesuffix(".rfb.xz") for path in FOLDER.glob("*.rfb.
 INSTALLED = [one for one, module in INFLATERS.items() if find_spec(module.partition(".")[0])]
 
 
-def test_the_recordings_are_there_and_small():
+def test_recordings_are_present_and_under_1_mb():
     assert len(FILES) == 6
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_000_000
 
 
 @pytest.mark.each("inflater", INSTALLED)
 @pytest.mark.each("name", FILES)
-def test_exactly_the_pixels(name, inflater):
+def test_recorded_updates_paint_the_captured_pixels(name, inflater):
     encoding = name.removeprefix("rgbx-")
     recording = xvnc.read(lzma.decompress((FOLDER / f"{name}.rfb.xz").read_bytes()))
     pixels = lzma.decompress((FOLDER / "rgbx.pixels.xz").read_bytes())

@@ -47,7 +47,7 @@ def assert_same(one, other):
         assert getattr(one, name) == getattr(other, name)
 
 
-def test_ray_s_form_through_ray_s_msgpack():
+def test_episode_state_round_trips_through_the_msgpack_used_by_ray():
     sent = episode(5, truncated=True, started=7, duration=1.5, custom_data={"k": 1})
     frame = ours.encode(sent.to_state(), arrays="msgpack_numpy")
     fields = msgpack.unpackb(frame, object_hook=msgpack_numpy.decode, raw=False)
@@ -60,7 +60,7 @@ def test_ray_s_form_through_ray_s_msgpack():
     assert (got.custom_data, got.duration, len(got), got.done) == ({"k": 1}, 1.5, 5, True)
 
 
-def test_an_item_a_step():
+def test_unfinalized_columns_are_stacked_into_arrays():
     got = Episode.from_state(unfinalized())
     assert_same(got, episode(terminated=True))
     assert got.observations.dtype == np.float32
@@ -77,7 +77,7 @@ def test_an_item_a_step():
         {"observations": ["up", "down", "up", "up"], "actions": np.arange(3)[::-1]},
     ],
 )
-def test_brief_form_is_read_as_ray_s(fields):
+def test_brief_state_is_decoded_as_the_full_state(fields):
     sent = episode()
     for name, value in fields.items():
         setattr(sent, name, value)
@@ -90,7 +90,7 @@ def test_brief_form_is_read_as_ray_s(fields):
     assert len(sent.to_state()["infos"]["data"]) == 4
 
 
-def test_columns_of_dicts_and_tuples():
+def test_dict_and_tuple_columns_round_trip():
     steps = 3
     places = {"a": np.zeros((steps + 1, 2)), "b": (np.ones(steps + 1), np.zeros(steps + 1, int))}
     sent = Episode(places, (np.zeros(steps), np.ones(steps)), np.zeros(steps))
@@ -107,7 +107,7 @@ def test_columns_of_dicts_and_tuples():
     assert got.observations["y"].shape == (4,)
 
 
-def test_the_document_s_form():
+def test_episode_document_form_round_trips():
     sent = episode(truncated=True)
     text = _json.encode({"e": sent.to_document()}, DEFAULT)
     got = Episode.from_document(_json.arrays_of(_json.decode(text, DEFAULT))["e"])

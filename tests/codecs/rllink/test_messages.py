@@ -63,17 +63,17 @@ def test_small_messages_round_trip_in_both_forms(message, fields):
     assert codec.form_of(written(fields)) == "json"
 
 
-def test_the_document_s_bytes():
+def test_json_frames_equal_those_of_the_document():
     """Of these a client may read a fixed number of bytes, as the document's own can."""
     assert Codec().encode(Ping(), "json") == b'00000016{"type": "PING"}'
     assert [len(Codec().encode(message, "json")) for message, _ in MESSAGES] == [24, 24, 30, 29, 84]
 
 
-def test_ray_s_bytes():
+def test_msgpack_ping_equals_the_frame_of_ray():
     assert Codec().encode(Ping()) == b"00000011\x81\xa4type\xa4PING"
 
 
-def test_weights_as_ray_sends_them():
+def test_weights_of_ray_round_trip():
     weights = {"pi.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
     fields = {"type": "SET_STATE", "state": {"rl_module": weights, "weights_seq_no": 7}}
     state = Codec().decode(packed(fields))
@@ -88,7 +88,7 @@ def test_weights_as_ray_sends_them():
     np.testing.assert_array_equal(again["state"]["rl_module"]["pi.weight"], weights["pi.weight"])
 
 
-def test_files_as_the_document_has_them():
+def test_onnx_and_mlir_files_of_the_document_are_decoded():
     onnx, mlir = b"an onnx" * 100, b"\x00\xffmlir"
     fields = {
         "type": "SET_STATE",
@@ -105,7 +105,7 @@ def test_files_as_the_document_has_them():
     assert again["weights_seq_no"] == 123
 
 
-def test_a_pickled_config_stays_bytes():
+def test_pickled_config_is_not_unpickled():
     # What a pickle of this would run, if anybody opened it.
     harm = b"cos\nsystem\n(S'exit 1'\ntR."
     config = Codec().decode(packed({"type": "SET_CONFIG", "config": harm}))
@@ -115,7 +115,7 @@ def test_a_pickled_config_stays_bytes():
 @pytest.mark.parametrize(
     ("form", "name"), [("msgpack", "timesteps"), ("json", "env_steps")], ids=["ray", "document"]
 )
-def test_the_count_of_steps_has_two_names(form, name):
+def test_step_count_is_named_timesteps_in_msgpack_env_steps_in_json(form, name):
     frame = Codec().encode(EpisodesAndGetState([{}], 4, 2), form)
     fields = json.loads(frame[8:]) if form == "json" else msgpack.unpackb(frame[8:])
     assert fields == {
@@ -126,7 +126,7 @@ def test_the_count_of_steps_has_two_names(form, name):
     assert (message.episodes, message.timesteps, message.weights_seq_no) == ([{}], 4, 2)
 
 
-def test_frames_are_found():
+def test_frame_size_is_found_once_the_head_is_received():
     frame = Codec().encode(Ping())
     for end in range(8):
         assert frame_size(frame, 0, end) == 0
@@ -139,7 +139,7 @@ def test_frames_are_found():
     ("head", "offset"),
     [(b"0000000x", 7), (b"-0000001", 0), (b"+0000001", 0), (b" 0000001", 0), (b"GET / HT", 0)],
 )
-def test_length_without_digits_fails_at_its_first_wrong_byte(head, offset):
+def test_non_digit_length_error_has_the_offset_of_the_invalid_byte(head, offset):
     assert raised(DecodeError, frame_size, head, 0, len(head)).offset == offset
     with pytest.raises(DecodeError):  # as soon as it can be seen
         frame_size(head, 0, offset + 1)
@@ -177,7 +177,7 @@ def test_invalid_fields_are_rejected(fields):
     raised(DecodeError, Codec().decode, written(fields))
 
 
-def test_a_file_that_would_be_too_large():
+def test_compressed_file_over_the_expanded_limit_is_rejected():
     bomb = base64.b64encode(gzip.compress(bytes(2_000_000))).decode()
     with pytest.raises(LimitExceeded) as caught:
         Codec(limits=Limits(expanded=1_000_000)).decode(
@@ -193,7 +193,7 @@ def test_values_without_json_form_are_rejected():
     raised(TypeError, Codec().encode, "PING")
 
 
-def test_tokens_round_trip_and_other_entries_are_ignored():
+def test_token_round_trips_and_unknown_rlwire_entries_are_ignored():
     codec = Codec()
     for message in (Ping("secret", True), Ping("secret")):
         assert codec.decode(codec.encode(message)) == Ping("secret", True)
@@ -208,7 +208,7 @@ def test_tokens_round_trip_and_other_entries_are_ignored():
         assert b"rlwire" not in codec.encode(message, "json")  # as documented
 
 
-def test_episodes_are_not_answered_and_keep_their_maps():
+def test_episodes_message_keeps_its_episode_maps():
     message = Codec().decode(packed({"type": "EPISODES", "episodes": [{"a": 1}]}))
     assert type(message) is Episodes
     assert message.episodes == [{"a": 1}]

@@ -139,7 +139,7 @@ def test_malformed_messages_fail_at_their_offset_and_path(data, words, offset, p
 
 
 @pytest.mark.each("name", BAD_DTYPES)
-def test_a_bad_dtype(name):
+def test_invalid_dtype_error_has_offset_and_path(name):
     for size in (0, 1, 8):
         data = message(array(name.encode(), [size], size * 8, bytes(size * 8)))
         for copy in (True, False, None):
@@ -148,7 +148,7 @@ def test_a_bad_dtype(name):
             assert caught.path == "$.k"
 
 
-def test_a_dtype_of_another_kind_of_machine():
+def test_long_double_dtype_of_another_platform_is_rejected():
     name = {16: b"float96", 12: b"float128"}.get(np.dtype("g").itemsize, b"float128")
     size = int(name[5:]) // 8
     caught = raised(DecodeError, rlx.decode, message(array(name, [1], size, bytes(size))))
@@ -213,7 +213,7 @@ OVER = [
 
 
 @pytest.mark.parametrize(("limit", "fits", "over", "size", "offset", "path"), OVER)
-def test_each_limit_is_named_with_offset_and_path(limit, fits, over, size, offset, path):
+def test_limit_error_has_limit_size_offset_and_path(limit, fits, over, size, offset, path):
     limits = Limits(**limit)
     ((name, maximum),) = limit.items()
     rlx.decode(fits, limits=limits)
@@ -228,7 +228,7 @@ def test_each_limit_is_named_with_offset_and_path(limit, fits, over, size, offse
         assert (problem.offset, problem.path) == (offset, path)
 
 
-def test_the_limit_of_a_message_counts_without_its_frame():
+def test_message_limit_excludes_the_frame():
     limits = Limits(message=10)
     assert rlx.decode(BODY, limits=limits) == {"k": None}
     assert rlx.decode(b"10:" + BODY + b",", framed=True, limits=limits) == {"k": None}
@@ -257,7 +257,7 @@ def test_false_sizes_allocate_no_memory(data):
             decoder.decode(data)
 
 
-def test_lists_that_all_claim_the_same_bytes():
+def test_nested_lists_with_false_sizes_allocate_bounded_memory():
     """Each list says that all bytes left are its items; all together stay under the limit."""
     rest, opened = 200_000, b""
     for level in range(60):
@@ -270,7 +270,7 @@ def test_lists_that_all_claim_the_same_bytes():
 
 
 @pytest.mark.parametrize("item", [NULL, b"\5\1", INT, b"\x08\0\0\0\0", b"\x0b\0\0\0\0"])
-def test_a_message_of_nothing_but_items(item):
+def test_message_over_the_items_limit_is_rejected(item):
     most = 2**20 if item == NULL else 2**16  # the default, and one that takes less time
     limits = Limits(items=most)
     data = message(b"\x08" + u32(most - 1) + item * (most - 1))
@@ -280,6 +280,6 @@ def test_a_message_of_nothing_but_items(item):
         rlx.decode(message(b"\x08" + u32(most) + item * most), limits=limits)
 
 
-def test_no_text_of_a_dtype_is_evaluated():
+def test_dtype_text_is_never_evaluated():
     name = b"__import__('os').abort()"
     assert "dtype" in str(raised(DecodeError, rlx.decode, message(array(name, [1], 8, bytes(8)))))

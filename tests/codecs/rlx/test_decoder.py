@@ -22,7 +22,7 @@ def floats(size):
     return np.random.default_rng(size).random(size)
 
 
-def test_keys_of_all_lengths_and_alphabets(oracle):
+def test_keys_of_each_length_and_alphabet_are_decoded(oracle):
     """Short ASCII keys come from a cache; others and clashes in it must be right as well."""
     keys = ["", "a", "ключ", "🎲", "k" * 31, "k" * 32, "k" * 33, "a\0", "\0", "é"]
     keys += [f"key {n}" for n in range(3000)] + [chr(n) for n in range(33, 127)][1:]
@@ -79,7 +79,7 @@ def test_images_of_each_mode_are_decoded(mode, width, height, images, oracle, sa
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"])
-def test_all_bytes_scale_as_numpy_scales_them(mode):
+def test_image_bytes_are_scaled_to_float32_as_by_numpy(mode):
     pixels = np.arange(256 * 12, dtype="u2").astype("u1")
     channels = PIXEL.get(mode, 4)
     image = Image.frombytes(mode, (256, 12 // channels), pixels.tobytes())
@@ -100,7 +100,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("message", "key"), MESSAGES)
-def test_data_offset_is_where_the_first_large_array_begins(message, key):
+def test_data_offset_is_the_start_of_the_first_large_array(message, key):
     frame = rlx.encode(message, framed=True)
     parts = rlx.encode_parts(message, framed=True)
     expected = len(parts[0])  # up to the first large array or image
@@ -126,12 +126,12 @@ def test_data_offset_is_where_the_first_large_array_begins(message, key):
         b"999999:\1\0\0\0\1\0\0\0a\7\0\0\1\0name of a dtype that is far too long",
     ],
 )  # fmt: skip
-def test_data_offset_never_complains(frame):
+def test_data_offset_of_malformed_frames_is_within_the_frame(frame):
     for end in range(len(frame) + 1):
         assert 0 <= rlx.data_offset(frame, 0, end) <= end
 
 
-def test_decode_whole(same):
+def test_decode_whole_decodes_only_one_complete_frame(same):
     message = {"command": "update", "state": floats(5), "terminal": False}
     frame = rlx.encode(message, framed=True)
     for options in ({}, {"framed": True, "copy": None}, {"copy": False}):
@@ -152,7 +152,7 @@ def test_decode_whole(same):
         assert rlx.RLXDecoder().decode_whole(other, len(other)) is None
 
 
-def test_decode_whole_leaves_large_frames_to_frame_size():
+def test_decode_whole_returns_none_over_the_received_limit():
     frame = rlx.encode({"k": "x" * 50}, framed=True)
     assert rlx.RLXDecoder().decode_whole(frame, len(frame)) == {"k": "x" * 50}
     assert rlx.RLXDecoder(limits=Limits(received=50)).decode_whole(frame, len(frame)) is None
@@ -162,7 +162,7 @@ def test_decode_whole_leaves_large_frames_to_frame_size():
         assert rlx.RLXDecoder(limits=huge).decode_whole(frame, len(frame)) is None
 
 
-def test_options_are_checked_and_kept():
+def test_decoder_options_are_validated_and_readable():
     decoder = rlx.RLXDecoder(copy=None, images="float32", framed=True)
     assert (decoder.copy, decoder.images, decoder.framed) == (None, "float32", True)
     wrong = [{"copy": 2}, {"copy": "yes"}, {"images": "jpeg"}]

@@ -84,7 +84,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("value", "plain"), SUBCLASSES)
-def test_a_subclass_is_sent_as_its_base(value, plain):
+def test_subclass_instance_is_encoded_as_its_base_type(value, plain):
     assert encoded(value) == encoded(plain)
     assert encoded([value]) == encoded([plain])
 
@@ -102,7 +102,7 @@ def test_unencodable_values_are_rejected_with_their_path(value, words, nested):
 
 
 @pytest.mark.parametrize("message", [None, 5, [], "text", [("a", 1)]])
-def test_message_that_is_no_dict_is_rejected(message):
+def test_non_dict_message_is_rejected(message):
     for call in (
         rlx.encode,
         rlx.encode_parts,
@@ -125,7 +125,7 @@ SHAPES_OF_MESSAGES = [
 
 @pytest.mark.parametrize("framed", [False, True])
 @pytest.mark.parametrize("message", SHAPES_OF_MESSAGES)
-def test_all_ways_give_the_same_bytes(message, framed, oracle):
+def test_each_encode_function_produces_the_same_bytes(message, framed, oracle):
     expected = oracle.encode(message)
     if framed:
         expected = b"%d:%b," % (len(expected), expected)
@@ -138,7 +138,7 @@ def test_all_ways_give_the_same_bytes(message, framed, oracle):
     assert room == b"\xaa" * 10 + expected + b"\xaa" * 20
 
 
-def test_an_image_is_found_in_the_attribute_image():
+def test_object_with_an_image_attribute_is_encoded_as_its_image():
     """RELAAX's RLXMessageImage is such an object."""
 
     @dataclasses.dataclass
@@ -191,7 +191,7 @@ def test_list_that_changes_while_encoded_is_rejected(change):
     raised(EncodeError, rlx.encode, {"m": items})
 
 
-def test_cycles_end_at_the_depth_limit():
+def test_cyclic_value_exceeds_the_depth_limit():
     items = []
     items.append(items)
     entries = {}
@@ -237,7 +237,7 @@ OVER = [
 
 
 @pytest.mark.parametrize(("limit", "fits", "over", "size"), OVER)
-def test_limits_of_encoding_are_named(limit, fits, over, size):
+def test_encoder_rejects_values_over_the_limits(limit, fits, over, size):
     limits = Limits(**limit)
     ((name, maximum),) = limit.items()
     rlx.encode(fits, limits=limits)
@@ -251,7 +251,7 @@ def test_limits_of_encoding_are_named(limit, fits, over, size):
         assert caught.size == size
 
 
-def test_the_message_limit_is_met_before_the_last_array_is_copied():
+def test_message_limit_is_checked_before_copying_an_array():
     strided = np.zeros((2, 100_000), np.uint8)[:, ::2]  # 100,000 bytes as a message has them
     with pytest.raises(LimitExceeded) as caught:
         rlx.encode({"state": [strided] * 3}, limits=Limits(message=250_000))

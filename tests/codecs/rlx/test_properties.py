@@ -56,7 +56,7 @@ def messages(leaves):
 
 
 @given(message=messages(LEAVES), framed=st.booleans())
-def test_both_encode_the_same(oracle, message, framed):
+def test_random_message_is_encoded_as_by_the_oracle(oracle, message, framed):
     expected = oracle.encode(message)
     if framed:
         expected = b"%d:%b," % (len(expected), expected)
@@ -72,7 +72,7 @@ def test_both_encode_the_same(oracle, message, framed):
     copy=st.sampled_from([True, False, None]),
     images=st.sampled_from(["array", "float32"]),
 )
-def test_both_decode_the_same(oracle, same, message, copy, images):
+def test_random_message_is_decoded_as_by_the_oracle(oracle, same, message, copy, images):
     data = rlx.encode(message)
     expected = oracle.decode(data, images=images)
     for feed in (bytes, bytearray, memoryview):
@@ -92,7 +92,7 @@ def verdicts_agree(oracle, same, data):
 
 @settings(max_examples=3 * settings().max_examples)
 @given(data=st.binary(max_size=60))
-def test_any_bytes_are_decoded_as_by_the_oracle_or_rejected(oracle, same, data):
+def test_random_bytes_are_decoded_as_by_the_oracle_or_rejected(oracle, same, data):
     verdicts_agree(oracle, same, data)
     verdicts_agree(oracle, same, b"\1\0\0\0" + data)
     verdicts_agree(oracle, same, b"\1\0\0\0\0\0\0\0" + data)
@@ -110,7 +110,7 @@ def test_any_bytes_are_decoded_as_by_the_oracle_or_rejected(oracle, same, data):
     | st.from_regex(r"\A(float|int|uint|complex|bool|datetime|timedelta)[0-9]{0,3}(\[s\])?\Z"),
     count=st.integers(0, 2),
 )
-def test_names_of_dtypes_are_read_as_by_numpy_or_rejected(oracle, same, name, count):
+def test_dtype_names_are_parsed_as_by_numpy_or_rejected(oracle, same, name, count):
     """Which texts name a dtype, and which dtype."""
     text = name.encode()
     head = b"\1\0\0\0\0\0\0\0\7" + len(text).to_bytes(4, "little") + text
@@ -127,7 +127,7 @@ def test_names_of_dtypes_are_read_as_by_numpy_or_rejected(oracle, same, name, co
     verdicts_agree(oracle, same, head + b"\1\0\0\0" + body)
 
 
-def test_mutated_messages_are_decoded_as_by_the_oracle_or_rejected(oracle, same):
+def test_mutated_message_is_decoded_as_by_the_oracle_or_rejected(oracle, same):
     """Nothing but the two errors, and the same verdict as the oracle's."""
     chance = random.Random(4711)
     decoders = [

@@ -82,7 +82,7 @@ def test_all_vectors_are_present():
 
 
 @every_case
-def test_encodes_to_the_program_s_bytes(tagged, wire):
+def test_vector_message_is_encoded_to_the_bytes_of_relaax(tagged, wire):
     message = message_of(tagged)
     framed = b"%d:%b," % (len(wire), wire)
     assert rlx.encode(message) == wire
@@ -95,7 +95,7 @@ def test_encodes_to_the_program_s_bytes(tagged, wire):
 
 
 @every_case
-def test_rlx_message_is_as_relaax_s(tagged, wire, same):
+def test_rlx_message_class_behaves_as_that_of_relaax(tagged, wire, same):
     sent = message_of(tagged)
     made = RLXMessage.to_wire(
         {k: RLXMessageImage(v) if isinstance(v, Image.Image) else v for k, v in sent.items()}
@@ -107,7 +107,7 @@ def test_rlx_message_is_as_relaax_s(tagged, wire, same):
 
 
 @every_case
-def test_the_oracle_agrees(tagged, wire, oracle, same):
+def test_oracle_agrees_with_the_vectors(tagged, wire, oracle, same):
     message = message_of(tagged)
     assert oracle.encode(message) == wire
     assert same(oracle.decode(wire), received(message, "array"))
@@ -115,7 +115,7 @@ def test_the_oracle_agrees(tagged, wire, oracle, same):
 
 @every_case
 @pytest.mark.each("images", ["array", "float32"])
-def test_decodes_to_the_value(tagged, wire, images, same):
+def test_vector_bytes_are_decoded_to_the_message(tagged, wire, images, same):
     expected = received(message_of(tagged), images)
     for copy in (True, False, None):
         decoder = rlx.RLXDecoder(copy=copy, images=images)
@@ -124,7 +124,7 @@ def test_decodes_to_the_value(tagged, wire, images, same):
 
 
 @every_case
-def test_decodes_from_a_frame(tagged, wire, same):
+def test_vector_frame_is_decoded_to_the_message(tagged, wire, same):
     frame = b"%d:%b," % (len(wire), wire)
     expected = received(message_of(tagged), "array")
     for feed in FEEDS.values():
@@ -132,7 +132,7 @@ def test_decodes_from_a_frame(tagged, wire, same):
 
 
 @every_case
-def test_a_prefix_is_refused_unless_it_ends_between_entries(tagged, wire, oracle, same):
+def test_truncated_message_is_rejected_unless_cut_between_entries(tagged, wire, oracle, same):
     message = received(message_of(tagged), "array")
     sent = list(message_of(tagged).items())
     whole = {len(oracle.encode(dict(sent[:count]))): count for count in range(len(sent))}

@@ -42,7 +42,7 @@ def first(line):
     return [line, *LINES[1:]]
 
 
-def test_the_rfcs_example():  # section 1.2 and 1.3
+def test_rfc_example_request_is_decoded():  # section 1.2 and 1.3
     request = read_request(head(LINES))
     assert request.resource == "/chat?room=1"
     assert request.path == "/chat"
@@ -56,7 +56,7 @@ def test_the_rfcs_example():  # section 1.2 and 1.3
     assert "server.example.com" not in repr(request.headers)
 
 
-def test_written_request_and_response_are_read_back():
+def test_request_and_response_round_trip():
     target = parse_url("ws://localhost:15900/a%20b?c=d")
     wire = write_request(
         target, KEY, origin="https://example.org", headers=[("openai-observer", "true")]
@@ -74,7 +74,7 @@ def test_written_request_and_response_are_read_back():
     assert response.headers.get("X-More") == "yes"
 
 
-def test_refusals_have_a_status_and_a_reason():
+def test_rejection_response_has_a_status_and_a_reason():
     wire = write_response(403, text="not you")
     assert wire.endswith(b"\r\n\r\nnot you\n")
     response = read_response(wire[: wire.index(b"\r\n\r\n") + 4])
@@ -134,7 +134,7 @@ def test_other_websocket_versions_are_rejected(line):
     raised(WrongVersion, read_request, head(changed("Sec-WebSocket-Version", line)))
 
 
-def test_names_and_tokens_in_any_case():
+def test_header_names_and_tokens_are_case_insensitive():
     lines = [LINES[0], *(line.upper() if "Key" not in line else line for line in LINES[1:])]
     assert read_request(head(lines)).key == KEY
     spaced = changed("Upgrade", "Upgrade:\t WebSocket \t")
@@ -156,7 +156,7 @@ def test_invalid_responses_are_rejected(name):
     raised(DecodeError, read_response, BAD_RESPONSES[name])
 
 
-def test_a_head_has_a_size_and_a_limit():
+def test_request_head_over_the_header_limit_is_rejected():
     wire = head(LINES)
     for end in range(len(wire)):
         assert head_size(wire, 0, end, 8192, b"GET ") == 0
@@ -178,7 +178,7 @@ def test_a_head_has_a_size_and_a_limit():
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01", b"P", b"GEx", b"\r\n", b"SSH"])
-def test_requests_that_are_not_http_are_rejected_at_the_first_wrong_byte(data):
+def test_non_http_request_is_rejected_at_its_first_invalid_byte(data):
     assert "'GET '" in str(raised(DecodeError, head_size, data, 0, len(data), 8192, b"GET "))
 
 
@@ -241,7 +241,7 @@ def test_header_injection_is_rejected(write, headers):
     raised(EncodeError, write, headers)
 
 
-def test_other_things_that_are_not_written():
+def test_request_encoder_rejects_line_breaks_in_each_field():
     target = parse_url("ws://a")
     raised(EncodeError, write_request, target, KEY, origin="http://a\r\n")
     raised(EncodeError, write_request, Target(False, "a", 80, "/ HTTP/1.1\r\nX: y"), KEY)
@@ -266,14 +266,14 @@ def test_header_overrides_the_credentials_of_a_url():
     assert b"Bearer x" in wire
 
 
-def test_secrets_are_compared_as_text():
+def test_same_secret_compares_any_text():
     assert same_secret("pässword", "pässword")
     assert not same_secret("pässword", "password")
     assert not same_secret("", "password")
     assert not same_secret("\ud800", "password")
 
 
-def test_headers_are_found_in_any_case():
+def test_header_lookup_is_case_insensitive():
     headers = HeaderLines([("A", "1, 2"), ("b", ""), ("a", "3")])
     assert headers.tokens("A") == ["1", "2", "3"]
     assert headers.all("a") == ["1, 2", "3"]

@@ -28,7 +28,7 @@ from tests.raising import raised
 SERVER, CLIENT = FrameEncoder(False), FrameEncoder(True)
 
 
-def test_the_rfcs_own_examples():  # section 5.7
+def test_rfc_example_frames_are_decoded_and_encoded():  # section 5.7
     client, server, encoder = FrameDecoder(False), FrameDecoder(True), FrameEncoder(False)
     assert client.message(b"\x81\x05Hello", 7) == "Hello"
     masked = bytes.fromhex("818537fa213d7f9f4d5158")
@@ -47,7 +47,7 @@ def test_the_rfcs_own_examples():  # section 5.7
     masked=st.booleans(),
     before=st.integers(0, 9),
 )
-def test_a_message_of_several_buffers(pieces, masked, before):
+def test_message_of_several_buffers_round_trips(pieces, masked, before):
     parts = [
         piece if i % 3 == 0 else bytearray(piece) if i % 3 == 1 else memoryview(piece)
         for i, piece in enumerate(pieces)
@@ -64,7 +64,7 @@ def test_a_message_of_several_buffers(pieces, masked, before):
     assert there.message(room[before:], len(wire) + 1) is None
 
 
-def test_large_parts_of_a_server_are_not_copied():
+def test_server_encoder_does_not_copy_large_parts():
     array = np.arange(20_000, dtype=np.uint8)
     view = memoryview(array)
     head, first, second = FrameEncoder(False, "binary").message([view, b"tail"])
@@ -73,7 +73,7 @@ def test_large_parts_of_a_server_are_not_copied():
     assert head == b"\x82\x7e" + (20_004).to_bytes(2, "big")
 
 
-def test_any_buffer_is_read():
+def test_decoder_accepts_any_buffer_type():
     wire = CLIENT.frame(BINARY, b"abc")
     framer = FrameDecoder(True)
     with mmap.mmap(-1, len(wire)) as room:
@@ -90,7 +90,7 @@ def test_any_buffer_is_read():
             assert framer.frame(buffer) == (BINARY, True, b"abc")
 
 
-def test_a_large_payload_is_unmasked_where_it_is():
+def test_large_payload_is_unmasked_in_place():
     payload = bytes(range(256)) * 100
     block = bytearray(CLIENT.frame(BINARY, payload))
     _, _, taken = FrameDecoder(True).frame(block)
@@ -103,7 +103,7 @@ def test_a_large_payload_is_unmasked_where_it_is():
     assert fixed[-1] != payload[-1]
 
 
-def test_masks_differ_and_are_drawn_again():
+def test_mask_key_is_random_for_each_frame():
     framer = FrameEncoder(True)
     keys = {framer.message(b"")[0][2:6] for _ in range(1000)}
     assert len(keys) > 990
@@ -117,7 +117,7 @@ def test_masks_differ_and_are_drawn_again():
         ("binary", None, b"\x00\xff"),
     ],
 )
-def test_kind_of_an_endpoint_sets_the_type_of_messages(kind, text, binary):
+def test_endpoint_kind_selects_the_message_type(kind, text, binary):
     framer = FrameDecoder(False, kind)
     wire = SERVER.frame(TEXT, "héllo".encode())
     assert framer.message(wire, len(wire)) == text
@@ -126,7 +126,7 @@ def test_kind_of_an_endpoint_sets_the_type_of_messages(kind, text, binary):
     assert framer.message(wire, len(wire)) == binary
 
 
-def test_frames_off_the_fast_path_are_left_to_frame():
+def test_message_returns_none_for_frames_off_the_fast_path():
     framer = FrameDecoder(False)
     for wire in (
         SERVER.frame(PING, b""),
@@ -162,7 +162,7 @@ def test_invalid_frame_heads_are_rejected(wire, why):
     assert framer.message(data[2:], len(data) - 2) is None
 
 
-def test_limits_come_before_the_payload():
+def test_received_limit_is_checked_before_the_payload():
     framer = FrameDecoder(False, "any", Limits(received=1000))
     assert framer.frame_size(SERVER.frame(BINARY, bytes(1000))[:4], 0, 4) == 1004
     caught = raised(LimitExceeded, framer.frame_size, b"\x82\x7e\x03\xe9", 0, 4)
@@ -186,14 +186,14 @@ def test_control_frames_have_at_most_125_bytes():
     assert framer.frame(BINARY, bytes(20_000))[:4] == b"\x82\x7e" + (20_000).to_bytes(2, "big")
 
 
-def test_frame_of_another_size_is_rejected():
+def test_frame_of_another_size_than_its_head_is_rejected():
     framer = FrameDecoder(False)
     for wire in (b"\x82\x02a", b"\x82\x01ab"):
         assert "expected" in str(raised(DecodeError, framer.frame, wire))
     raised(DecodeError, framer.frame, b"\x82")
 
 
-def test_places_outside_the_buffer_are_rejected():
+def test_offsets_outside_the_buffer_are_rejected():
     framer = FrameDecoder(False)
     for start, end in ((-1, 2), (0, 3), (2, 1)):
         with pytest.raises(ValueError, match=r"in a buffer|within a buffer"):
@@ -203,7 +203,7 @@ def test_places_outside_the_buffer_are_rejected():
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=12), st.integers(0, 12))
-def test_texts_agree_with_python(data, cut):
+def test_utf8_checker_agrees_with_python(data, cut):
     try:
         data.decode()
         good = True
@@ -222,7 +222,7 @@ def test_texts_agree_with_python(data, cut):
     assert (FrameDecoder(False).message(wire, len(wire)) is not None) == good
 
 
-def test_a_bad_byte_is_named():
+def test_invalid_utf8_error_has_the_offset_of_the_byte():
     caught = raised(NotText, Utf8Checker().feed, b"abc\xffdef")
     assert caught.offset == 3
     assert isinstance(caught, DecodeError)
@@ -232,7 +232,7 @@ def test_a_bad_byte_is_named():
     assert "8" in str(raised(NotText, checker.end))
 
 
-def test_close_codes_that_may_not_be_sent_are_rejected():
+def test_reserved_close_codes_are_rejected():
     assert encode_close(1000) == b"\x03\xe8"
     assert encode_close(4999, "bye") == b"\x13\x87bye"
     assert decode_close(b"") == (1005, "")
@@ -251,7 +251,7 @@ def test_close_codes_that_may_not_be_sent_are_rejected():
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kind", ["any", "binary", "text"])
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 70_000])
-def test_a_whole_message_in_a_buffer_of_its_own(masked, kind, size):
+def test_message_in_its_own_buffer_is_decoded_as_a_view(masked, kind, size):
     here, there = FrameEncoder(masked, kind), FrameDecoder(masked, kind)
     for message in (b"b" * size, "t" * size, "ü" * (size // 2)):
         if kind == ("text" if type(message) is bytes else "binary"):

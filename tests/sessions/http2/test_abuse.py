@@ -58,7 +58,7 @@ def test_messages_of_one_frame_are_delivered_in_batches(flags):
     assert results + len(found) == count + bool(flags)
 
 
-def test_reset_stream_delivers_no_more_messages():
+def test_reset_stream_delivers_no_further_messages():
     raw = raw_server()
     ((call, _),) = raw.say(begin(1))
     raw.session.receive(memoryview(frames.frame(frames.DATA, 0, 1, message(b"") * 100)))
@@ -68,7 +68,7 @@ def test_reset_stream_delivers_no_more_messages():
     assert not raw.session.unread
 
 
-def test_frames_on_a_stream_that_was_reset_are_counted():
+def test_frames_on_a_reset_stream_count_toward_the_flood_limit():
     for late in (begin(1), frames.frame(frames.DATA, 0, 1, b"x")):
         raw = raw_server()
         raw.say(begin(1), frames.frame(frames.DATA, 0, 1, message(b"", 1)))  # compressed
@@ -110,7 +110,7 @@ ENDED_AT_ONCE = {
 
 
 @pytest.mark.parametrize("name", ENDED_AT_ONCE)
-def test_streams_that_are_ended_at_once(name):
+def test_flood_of_streams_ended_at_once_is_stopped(name):
     raw = raw_server()
     make, flags = ENDED_AT_ONCE[name]
     assert flood(raw, make, flags) == RESETS_ALLOWED
@@ -118,7 +118,7 @@ def test_streams_that_are_ended_at_once(name):
     assert len(raw.session.streams) <= 1
 
 
-def test_streams_beyond_the_maximum_are_refused_and_nothing_else():
+def test_streams_beyond_the_maximum_are_reset():
     """Section 5.1.2."""
     raw = raw_server(max_streams=2)
     assert len(raw.say(begin(1), begin(3), begin(5))) == 2
@@ -144,7 +144,7 @@ def test_closed_calls_reset_the_flood_budget():
     assert not raw.session.closed
 
 
-def test_streams_of_which_only_one_half_is_closed():
+def test_reply_ends_streams_that_the_client_leaves_half_open():
     """A client that never ends its side: the answer ends both (section 8.1)."""
     raw = raw_server(max_streams=5)
     with at_most(1_000_000):
@@ -159,7 +159,7 @@ def test_streams_of_which_only_one_half_is_closed():
     assert len(raw.session._reset_by_us) <= 256
 
 
-def test_a_flood_of_continuations():
+def test_continuation_flood_is_stopped():
     """CVE-2024-27316: a block without an end; its bytes are bounded, and so are empty frames."""
     for piece, frames_most in ((bytes(1000), 8192 // 1000), (b"", MAX_CONTROL_FRAMES)):
         raw = raw_server()
@@ -191,7 +191,7 @@ def test_expanding_header_block_is_rejected():
         ("3fffffffff0f", "COMPRESSION_ERROR"),
     ],
 )
-def test_updates_of_the_table_size_are_bounded(update, fault):
+def test_header_table_size_updates_are_bounded(update, fault):
     """RFC 7541, section 6.3: updates stand before all fields, and not above what was agreed."""
     raw = raw_server()
     wire = frames.frame(frames.HEADERS, 4, 1, bytes.fromhex(update) + block())
@@ -203,7 +203,7 @@ def test_updates_of_the_table_size_are_bounded(update, fault):
     assert reported(raw) == fault
 
 
-def test_a_peer_with_a_table_of_four_gigabytes():
+def test_header_encoder_memory_is_bounded_whatever_the_peers_table():
     raw = raw_server()
     raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 2**32 - 1}))
     with at_most(150_000):
@@ -281,7 +281,7 @@ def test_requests_held_by_closed_windows_are_bounded():
     assert session.send(b"y") == [frames.frame(frames.DATA, 0, 1, message(b"y"))]
 
 
-def test_a_reader_of_one_byte_at_a_time_is_served():
+def test_call_with_a_one_byte_window_ends_once_the_window_opens():
     raw = raw_server()
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     ((call, _),) = raw.say(begin(1))

@@ -73,7 +73,7 @@ def refused(peer, wire):
     return caught
 
 
-def test_small_message_is_one_buffer_and_received_in_one_call():
+def test_small_message_is_sent_as_one_buffer():
     (client, ours), (server, theirs) = opened(True), opened(False)
     buffers = client.message(ours, [b"hel", bytearray(b"lo")])
     assert buffers == [b"\0\0\x0a\0\0\0\0\0\x01" + message(b"hello")]
@@ -84,7 +84,7 @@ def test_small_message_is_one_buffer_and_received_in_one_call():
     assert ours.send_window == client.peer_window - 10
 
 
-def test_a_large_message_is_not_copied():
+def test_large_message_is_sent_without_copying():
     (client, ours), (server, _) = opened(True), opened(False)
     array = np.arange(30_000, dtype=np.float64)
     head, body = client.message(ours, [b"", array.data.cast("B")])[0::2]
@@ -94,7 +94,7 @@ def test_a_large_message_is_not_copied():
     assert bytes(whole) == array.tobytes()
 
 
-def test_an_array_in_one_frame_lies_where_it_was_received():
+def test_array_in_one_frame_is_an_aligned_view_of_the_frame():
     peer, _ = opened(False)
     wire = data(message(bytes(50_000)))
     [frame] = frames_in(FrameReader(peer), wire)
@@ -104,7 +104,7 @@ def test_an_array_in_one_frame_lies_where_it_was_received():
     assert (array.__array_interface__["data"][0]) % 64 == 0
 
 
-def test_receive_whole_accepts_only_whole_messages():
+def test_receive_whole_accepts_only_complete_messages():
     server, stream = opened(False)
     good = data(message(b"hello"))
     for wire in (
@@ -145,14 +145,14 @@ def test_invalid_message_fails_its_stream_only(wire, words):
     assert server.assembling == 0
 
 
-def test_stream_ends_behind_its_last_message():
+def test_end_of_stream_is_reported_after_the_last_message():
     server, stream = opened(False)
     assert feed(server, data(message(b"last"), http2.END_STREAM)) == [b"last"]
     assert server.told == [("StreamEnded", stream)]
     assert not stream.receiving
 
 
-def test_read_gives_the_events_and_may_end_the_stream():
+def test_events_of_the_layer_are_returned_when_it_ends_the_stream():
     server, stream = opened(False)
 
     class Twice(Layer):
@@ -167,7 +167,7 @@ def test_read_gives_the_events_and_may_end_the_stream():
     assert stream.gone
 
 
-def test_streams_share_the_connection_in_turn():
+def test_streams_share_the_connection_round_robin():
     client = Peer(True)
     feed(client, Peer(False).preface({http2.MAX_FRAME_SIZE: 2**24 - 1}))
     feed(client, http2.window_update(0, 2**30))
@@ -187,7 +187,7 @@ def test_streams_share_the_connection_in_turn():
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_frames_after_the_last_message_are_queued_behind_it(dropped):
+def test_trailing_frames_are_queued_behind_the_last_message(dropped):
     client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: 3})
     client.message(ours, [b"abc"])
     assert client.after(ours, lambda: [data(b"", http2.END_STREAM)]) == []
@@ -201,7 +201,7 @@ def test_frames_after_the_last_message_are_queued_behind_it(dropped):
     assert ours.waiting == 0
 
 
-def test_a_held_stream_gets_no_more():
+def test_held_stream_sends_no_window_update():
     server, stream = opened(False, window=65_535)
     server.hold(stream)
     feed(server, data(bytes(15_000)) * 4)
@@ -266,14 +266,14 @@ CONNECTION_ERRORS = {
 @pytest.mark.parametrize(
     ("wire", "code", "client"), CONNECTION_ERRORS.values(), ids=list(CONNECTION_ERRORS)
 )
-def test_a_connection_at_fault(wire, code, client):
+def test_connection_error_has_its_code(wire, code, client):
     peer, _ = opened(client, limits=Limits(received=20_000))
     error = refused(peer, wire)
     assert error.code == code
     assert str(error).startswith(http2.CODES[code] + ": ")
 
 
-def test_data_over_the_streams_window():
+def test_data_over_the_stream_window_fails_only_the_stream():
     """Section 6.9.1: a stream error (section 5.4.2); other streams go on."""
     server, stream = opened(False, window=65_535, all=2**20)
     server.hold(stream)
@@ -284,7 +284,7 @@ def test_data_over_the_streams_window():
     assert feed(server, data(message(b"fine"), number=3)) == [b"fine"]
 
 
-def test_data_over_the_connections_window():
+def test_data_over_the_connection_window_is_a_connection_error():
     """Section 6.9.1; padding counts, and so do streams that are not there any more."""
     server, _ = opened(False, window=65_535, all=65_535)
     server.drop(server.streams[1])
@@ -310,7 +310,7 @@ def test_unknown_frames_flags_and_settings_are_ignored():
 
 
 @pytest.mark.parametrize("piece", [1, 1000, 2**20])
-def test_a_large_frame_of_an_unknown_type_is_ignored_in_pieces(piece):
+def test_large_unknown_frame_is_ignored_without_buffering(piece):
     """Sections 4.1, 4.2 and 5.5: what is announced bounds it too."""
     server, _ = opened(False, limits=Limits(received=100_000))
     wire = f(77, 0, 0, bytes(70_000)) + data(message(b"behind it"))
@@ -355,7 +355,7 @@ def test_message_number_is_zero_between_messages():
     assert len({0, one, two, block, unknown}) == 5
 
 
-def test_a_header_block_in_pieces():
+def test_header_block_in_continuation_frames_is_joined():
     """Section 6.10."""
     server, _ = opened(False)
     feed(server, f(1, 1, 3, b"a") + f(9, 0, 3, b"b") + f(9, 0, 3) + f(9, 4, 3, b"c"))
@@ -372,7 +372,7 @@ def test_header_blocks_are_split_to_the_peers_frame_size(size):
     assert server.told == [("HeaderBlock", 3, block, True)]
 
 
-def test_the_preface_and_the_first_frame():
+def test_server_accepts_the_preface_and_settings():
     server = Peer(False)
     words = Peer(True).preface({http2.MAX_CONCURRENT_STREAMS: 7})
     for end in range(24):
@@ -401,13 +401,13 @@ def test_the_preface_and_the_first_frame():
         (True, http2.frame(http2.SETTINGS, http2.ACK, 0), "expected SETTINGS"),
     ],
 )
-def test_peer_of_another_protocol_gets_a_named_error(client, words, expected):
+def test_error_names_the_protocol_of_a_foreign_peer(client, words, expected):
     error = refused(Peer(client), words)
     assert error.code == http2.PROTOCOL_ERROR
     assert expected in str(error)
 
 
-def test_frames_over_their_fields_are_not_encoded():
+def test_frame_encoder_rejects_values_over_the_field_widths():
     assert http2.frame_head(f(3, 4, 5, b"abc")) == (3, 3, 4, 5)
     assert len(http2.goaway(7, 1, "why" * 1000)) == 9 + 8 + 1000
     for wrong in ((256, 0, 0), (0, 256, 0), (0, 0, 2**31)):

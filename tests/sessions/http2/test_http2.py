@@ -54,7 +54,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_the_connection_is_named_in_goaway(name):
+def test_connection_error_is_sent_in_goaway(name):
     written, code = FAULTS[name]
     raw = raw_server()
     with pytest.raises(Http2Error, match=code):
@@ -118,7 +118,7 @@ OTHER_CODES = {
 
 
 @pytest.mark.parametrize("name", STREAM_FAULTS)
-def test_a_fault_of_a_stream_ends_that_alone(name):
+def test_stream_error_resets_only_its_stream(name):
     raw = raw_server()
     raw.say(*STREAM_FAULTS[name])
     assert not raw.session.closed
@@ -129,7 +129,7 @@ def test_a_fault_of_a_stream_ends_that_alone(name):
     assert 1 not in raw.session.streams
 
 
-def test_frames_that_we_say_have_only_flags_of_their_type():
+def test_sent_frames_have_only_flags_of_their_type():
     """4.1: unused flags and the reserved bit MUST be unset; 4.2: 16,384 bytes until told more."""
     known = {
         frames.DATA: frames.END_STREAM,
@@ -184,7 +184,7 @@ def test_settings_are_the_first_frame_of_both_sides():
     assert (first, second) == ((frames.SETTINGS, 0), (frames.SETTINGS, frames.ACK))
 
 
-def test_settings_are_acknowledged_at_once_and_acks_are_not():
+def test_settings_and_pings_are_acknowledged_but_acks_are_not():
     """6.5, 6.5.3; 6.7: a PING MUST be answered with its bytes, an answer MUST NOT be."""
     raw = raw_server()
     written = frames.settings({frames.INITIAL_WINDOW_SIZE: 5, 0x99: 1}), frames.ping(b"12345678")
@@ -198,7 +198,7 @@ def test_settings_are_acknowledged_at_once_and_acks_are_not():
     assert raw.session.core.peer_window == 5
 
 
-def test_last_value_of_a_setting_counts_and_each_is_checked():
+def test_last_value_of_a_setting_applies_and_each_is_validated():
     """6.5.3: values MUST be processed in the order in which they appear."""
     raw = raw_server()
     pair = b"\0\4\0\0\0\x05", b"\0\4\0\0\0\x09"
@@ -210,7 +210,7 @@ def test_last_value_of_a_setting_counts_and_each_is_checked():
     assert "FLOW_CONTROL_ERROR" in str(caught)
 
 
-def test_last_stream_of_goaway_never_increases():
+def test_last_stream_id_of_goaway_never_increases():
     """6.8: the last stream MUST NOT increase; what came before the second GOAWAY is answered."""
     raw = raw_server()
     raw.say(begin(1))
@@ -229,7 +229,7 @@ def test_last_stream_of_goaway_never_increases():
 # States of streams (section 5.1).
 
 
-def test_frames_on_a_stream_that_we_have_reset_are_ignored():
+def test_frames_on_a_locally_reset_stream_are_ignored():
     """5.1, closed: MUST be ignored, but their fields and bytes count (4.3, 6.9)."""
     raw = raw_server()
     raw.say(begin(1), frames.window_update(1, 0))
@@ -260,7 +260,7 @@ def test_no_frame_is_sent_on_a_stream_reset_by_the_peer():
     assert "STREAM_CLOSED" in str(raised(Http2Error, raw.say, data(b"x")))
 
 
-def test_windows_of_streams_that_have_ended_are_ignored():
+def test_window_updates_of_ended_streams_are_ignored():
     """5.1, half-closed and closed: WINDOW_UPDATE and RST_STREAM may come for a while."""
     raw = raw_server()
     ((call, _), (_, sign)) = raw.say(begin(1, 5))
@@ -271,7 +271,7 @@ def test_windows_of_streams_that_have_ended_are_ignored():
     assert not raw.session.closed
 
 
-def test_priorities_may_come_at_any_time():
+def test_priority_frames_are_accepted_in_every_stream_state():
     """5.1 and 5.3: of idle, open and closed streams."""
     raw = raw_server()
     ((call, _), _) = raw.say(begin(1, 5))
@@ -282,7 +282,7 @@ def test_priorities_may_come_at_any_time():
     assert len(raw.say(begin(3))) == 1
 
 
-def test_server_cannot_open_a_stream():
+def test_client_rejects_a_stream_opened_by_the_server():
     """5.1.1 and 8.4: an even number was never promised, an odd one is the client's to begin."""
     for number in (2, 3):
         raw = raw_client()
@@ -292,7 +292,7 @@ def test_server_cannot_open_a_stream():
 # Messages of HTTP (section 8.1).
 
 
-def test_complete_reply_is_kept_despite_a_reset():
+def test_complete_reply_is_delivered_despite_a_reset():
     """8.1: a client MUST NOT discard it for a RST_STREAM with NO_ERROR behind it."""
     raw = raw_client()
     assert raw.say(answer(ANSWER), data(message(b"whole"))) == [b"whole"]
@@ -322,7 +322,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_malformed_answer_ends_its_call(name):
+def test_malformed_response_resets_its_stream(name):
     """8.1.1: a stream error PROTOCOL_ERROR, and it MUST NOT be taken."""
     raw = raw_client()
     assert "8" in str(raised((CallEnded, Http2Error), raw.say, *ANSWERS[name]))
@@ -330,7 +330,7 @@ def test_a_malformed_answer_ends_its_call(name):
     assert resets == [frames.PROTOCOL_ERROR.to_bytes(4, "big")]
 
 
-def test_padding_and_prefixes_are_in_the_content_length():
+def test_content_length_includes_prefixes_but_no_padding():
     raw = raw_client()
     assert raw.say(*of_length(12)) == [b"a", b"b"]
     raised(CallEnded, raw.say, answer(TRAILERS, end=True))

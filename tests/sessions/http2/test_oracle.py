@@ -111,7 +111,7 @@ def test_frames_sent_by_h2_are_received(window, pieces):
         max_size=14,
     )
 )
-def test_frames_sent_by_us_are_received_by_h2(steps):
+def test_sent_frames_are_received_by_h2(steps):
     ours, theirs = Ours(True, 65_535), other(False)
     exchange(ours, theirs)
     stream = Stream(1)
@@ -181,7 +181,7 @@ FRAMES = st.one_of(
 
 @settings(deadline=None)
 @given(FRAMES)
-def test_frames_of_hyperframe(frame):
+def test_frames_serialized_by_hyperframe_are_decoded(frame):
     rules = http2.FrameRules()
     kind, flags, number, payload = http2.open_frame(frame.serialize(), rules)
     assert (kind, number) == (frame.type, frame.stream_id)
@@ -202,5 +202,5 @@ def test_frames_of_hyperframe(frame):
     ],
     ids=["ping", "reset", "goaway", "window", "settings", "data"],
 )
-def test_our_frames_are_hyperframes(ours, theirs):
+def test_encoded_frames_equal_those_of_hyperframe(ours, theirs):
     assert ours == theirs.serialize()

@@ -95,7 +95,7 @@ def events(seen):
     return [(when, what) for when, what in seen if not isinstance(what, str)]
 
 
-def test_figure_1():
+def test_sessions_exchange_the_datagrams_of_figure_1():
     """Both sessions exchange the datagrams of the draft."""
     server, client = PerlertServerSession(rollout_port=32323), ("10.0.0.9", 55555)
     city = server.add_instance("city", 7, {"agent0": "citizen"})
@@ -176,7 +176,7 @@ def test_failed_encoding_does_not_change_the_state():
     assert player.sent() == ["32323 city:7;action=walk"]
 
 
-def test_a_lobby_request_is_repeated_with_back_off_until_it_is_answered():
+def test_lobby_request_is_repeated_with_back_off_until_the_reply():
     player = Player()
     player.session.request_lobby(0.0)
     seen = player.waits(8.0)
@@ -188,7 +188,7 @@ def test_a_lobby_request_is_repeated_with_back_off_until_it_is_answered():
     assert len(player.hears(OPEN)) == 1
 
 
-def test_a_registration_is_repeated_with_a_lobby_request_beside_it():
+def test_registration_is_repeated_with_lobby_requests_until_timeout():
     player = Player()
     player.session.register("a", "ann", 0.0)
     seen = player.waits(100.0)
@@ -203,7 +203,7 @@ def test_a_registration_is_repeated_with_a_lobby_request_beside_it():
     assert player.session.key is None
 
 
-def test_slot_of_another_client_counts_when_seen_twice():
+def test_slot_is_taken_once_two_replies_show_another_client():
     player = player_in(PerlertState.REGISTERING)
     player.now = 0.1
     assert player.hears(OTHERS)[1:] == []
@@ -216,7 +216,7 @@ def test_slot_of_another_client_counts_when_seen_twice():
 
 
 @pytest.mark.parametrize("state", [PerlertState.REGISTERING, PerlertState.READY])
-def test_an_unknown_slot_is_given_up(state):
+def test_registration_for_an_unknown_slot_fails(state):
     player = player_in(state)
     player.hears("city:7;b=open,citizen,cpu,ready")
     player.now = 0.3
@@ -226,7 +226,7 @@ def test_an_unknown_slot_is_given_up(state):
 
 
 @pytest.mark.parametrize("state", [PerlertState.REGISTERED, PerlertState.READY])
-def test_a_held_slot_is_kept_alive(state):
+def test_registered_client_sends_keep_alive_requests(state):
     player = player_in(state)
     text = HELD if state is PerlertState.REGISTERED else READY
     times = []
@@ -241,7 +241,7 @@ def test_a_held_slot_is_kept_alive(state):
     assert player.state is PerlertState.IDLE
 
 
-def test_client_sends_to_the_rollout_port_at_once():
+def test_client_sends_to_the_rollout_port_on_start():
     player = player_in(PerlertState.READY)
     player.hears("city:7;start=port:32323")
     seen = player.waits(0.6)
@@ -253,7 +253,7 @@ def test_client_sends_to_the_rollout_port_at_once():
 
 
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
-def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state):
+def test_step_replaces_a_lost_start_and_sets_the_rollout_port(state):
     player = player_in(state)
     port = (HOST, 40000)
     seen = player.step(3, 1000, peer=port)
@@ -266,7 +266,7 @@ def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state):
     assert len(player.step(4, 1033, peer=port)) == 1
 
 
-def test_client_that_is_not_ready_ignores_start_and_steps():
+def test_client_before_ready_ignores_start_and_steps():
     player = player_in(PerlertState.REGISTERED)
     assert player.hears("city:7;start=port:32323") == []
     assert player.step(1, 1000) == []
@@ -286,7 +286,7 @@ def test_ipv6_addresses_keep_flow_and_scope():
     assert session.receive(b"city:7:1:1;obs=;reward=0;done=false", ("fe80::1", 5, 0, 2), 0.0)
 
 
-def test_steps_come_out_in_order_and_the_others_are_counted():
+def test_steps_are_delivered_in_order_and_late_ones_counted():
     player = player_in(PerlertState.ROLLOUT)
     taken = [
         frame.step
@@ -305,7 +305,7 @@ def test_steps_come_out_in_order_and_the_others_are_counted():
 
 
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING, PerlertState.ROLLOUT])
-def test_datagrams_of_others_are_counted_and_ignored(state):
+def test_datagrams_of_foreign_peers_are_counted_and_ignored(state):
     player = player_in(state)
     strangers = [("10.0.0.2", 32323), ("10.0.0.2", 32322), "nobody", None, ()]
     if state is PerlertState.ROLLOUT:
@@ -322,7 +322,7 @@ def test_datagrams_of_others_are_counted_and_ignored(state):
 
 
 @pytest.mark.parametrize("state", PerlertState)
-def test_no_datagram_raises(state):
+def test_mutated_datagrams_never_raise(state):
     player = player_in(state)
     chance = random.Random(state.value)
     seeds = [
@@ -345,7 +345,7 @@ def test_no_datagram_raises(state):
     assert player.session.malformed == 1
 
 
-def test_an_action_is_repeated_unless_another_is_chosen():
+def test_action_is_repeated_until_the_next_action():
     player = player_in(PerlertState.ROLLOUT)
     player.session.act("left", 0.0)
     times = []
@@ -376,7 +376,7 @@ def test_lost_done_is_requested_until_it_arrives(acted):
     raised(LocalProtocolError, player.session.act, "left", player.now)
 
 
-def test_acting_agent_requests_a_lost_done_too():
+def test_acting_client_requests_the_lobby_and_times_out_without_done():
     player = player_in(PerlertState.ROLLOUT)
     times = []
     gave_up = []
@@ -414,7 +414,7 @@ def next_run(player):
     return player
 
 
-def test_start_of_the_old_run_does_not_start_the_next():
+def test_start_of_the_previous_run_does_not_start_the_next():
     player = next_run(player_in(PerlertState.DONE))
     assert player.hears("city:7;start=port:32324") == []
     # It could be a new one, so that port is asked, and the lobby port soon.
@@ -440,7 +440,7 @@ def test_server_whose_clock_was_set_back_is_accepted_after_a_timeout():
     assert len(player.step(7, 12)) == 1
 
 
-def test_a_registration_waits_while_others_play_on():
+def test_registration_waits_while_a_run_is_in_progress():
     player = player_in(PerlertState.DONE)
     player.session.register("a", "ann", player.now)
     for second in range(1, 300):
@@ -459,7 +459,7 @@ def test_a_registration_waits_while_others_play_on():
     assert (when, event.what) == (30.0, "register")
 
 
-def test_a_closed_session_is_silent():
+def test_closed_session_sends_and_delivers_nothing():
     player = player_in(PerlertState.ROLLOUT)
     player.session.act("left", 0.0)
     player.session.close()

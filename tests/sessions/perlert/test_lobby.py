@@ -31,7 +31,7 @@ class Made:
         return reason
 
 
-def test_a_tag_that_would_make_the_lobby_too_large_is_refused():
+def test_tag_that_exceeds_the_lobby_datagram_limit_is_rejected():
     size = len("city:7;a=close,agent,12345678,not_ready;b=close,agent,,not_ready")
     made = Made({"a": "agent", "b": "agent"}, limits=Limits(datagram=size))
     assert made.register(ANN, "a", "123456789") == "tag_too_long"
@@ -48,7 +48,7 @@ def test_a_tag_that_would_make_the_lobby_too_large_is_refused():
 
 
 @given(st.data())
-def test_the_information_always_fits(data):
+def test_lobby_information_never_exceeds_the_datagram_limit(data):
     slots = data.draw(st.dictionaries(NAMES.filter(bool), NAMES, min_size=1, max_size=6))
     limits = Limits(datagram=data.draw(st.integers(60, 300)))
     try:
@@ -89,7 +89,7 @@ def one(monkeypatch):
     return StrangersBudget()
 
 
-def test_request_larger_than_the_bucket_is_paid_later():
+def test_request_over_the_bucket_delays_later_requests():
     bucket = TokenBucket(10, 100)
     assert bucket.consume(300, 0.0)
     assert not bucket.consume(1, 20.0)  # 200 owed
@@ -100,7 +100,7 @@ def test_request_larger_than_the_bucket_is_paid_later():
     st.lists(st.tuples(st.floats(0, 3), st.integers(1, 50)), max_size=60),
     st.sampled_from([0.5, 10, 100]),
 )
-def test_never_more_than_the_burst_and_the_rate(asked, rate):
+def test_token_bucket_never_exceeds_burst_plus_rate(asked, rate):
     bucket = TokenBucket(rate, 50)
     now, taken = 0.0, 0
     for pause, amount in asked:
@@ -110,7 +110,7 @@ def test_never_more_than_the_burst_and_the_rate(asked, rate):
         assert taken <= 50 + rate * now + 1e-6
 
 
-def test_buckets_of_all_hosts_share_a_total(one):
+def test_host_buckets_share_a_total(one):
     assert one.consume("a", 100, 0.0)
     for _ in range(100):
         assert not one.consume("a", 100, 0.0)  # which costs the others nothing
@@ -121,7 +121,7 @@ def test_buckets_of_all_hosts_share_a_total(one):
     assert one.consume("d", 50, 0.0)
 
 
-def test_the_table_of_hosts_is_bounded_and_forgets_the_oldest(one):
+def test_host_table_is_bounded_and_evicts_the_oldest(one):
     for number in range(1000):
         one.consume_own(number, 100, 0.0)
         assert len(one) <= 8

@@ -318,7 +318,7 @@ PLAYS = {
 
 @lossy
 @pytest.mark.parametrize("kind", PLAYS)
-def test_every_client_plays_all_episodes(loss, kind):
+def test_clients_complete_all_episodes_despite_loss(loss, kind):
     seeds, play = PLAYS[kind]
     # With half of all lost, a run of four frames may pass by a client that never hears of it.
     least = 0.98 if kind == "runs" and loss > 0.4 else 0.999
@@ -329,7 +329,7 @@ def test_every_client_plays_all_episodes(loss, kind):
 @pytest.mark.parametrize(
     "state", [PerlertState.REGISTERING, PerlertState.READY, PerlertState.ROLLOUT]
 )
-def test_a_client_that_crashes_does_not_stop_the_others(loss, state):
+def test_crashed_client_does_not_stop_the_others(loss, state):
     def story(world):
         def add_substitute():
             if not world.last_run_began:

@@ -81,7 +81,7 @@ class Server:
         self.city.publish(frames, step, stamp, self.now)
 
 
-def test_should_not_send_to_clients_that_are_not_registered():
+def test_server_sends_nothing_to_unregistered_clients():
     server = Server("a b").join(a=ANN)
     for body in (
         "ready=a,true",
@@ -114,7 +114,7 @@ def test_should_not_send_to_clients_that_are_not_registered():
 
 @pytest.mark.parametrize("phase", ["lobby", "rollout"])
 @pytest.mark.parametrize("peer", [ANN, EVE])
-def test_lobby_information_must_be_sent_upon_a_request(phase, peer):
+def test_lobby_information_is_sent_on_request(phase, peer):
     server = Server("a b", players=1).join(a=ANN)
     if phase == "rollout":
         server.lobby(ANN, "ready=a,true")
@@ -149,7 +149,7 @@ def test_invalid_lobby_messages_are_dropped_and_counted(peer, body, reason):
     assert server.city.clients == {"a": ANN, "b": BOB}
 
 
-def test_lobby_information_must_be_sent_to_all_clients_when_altered():
+def test_lobby_information_is_sent_to_all_clients_on_change():
     server = Server("a b c").join(a=ANN)
     server.lobby(BOB, "register=c,bob")
     sent = "city:7;a=close,agent,tag,not_ready;b=open,agent,cpu,ready;c=close,agent,bob,not_ready"
@@ -160,7 +160,7 @@ def test_lobby_information_must_be_sent_to_all_clients_when_altered():
     assert server.from_lobby() == [(sent, ANN), (sent, BOB)]
 
 
-def test_quick_changes_of_the_lobby_are_sent_together():
+def test_quick_lobby_changes_are_batched():
     server = Server("a b c").join(a=ANN, b=BOB)
     server.lobby(ANN, "ready=a,true")
     assert len(server.from_lobby()) == 2
@@ -176,7 +176,7 @@ def test_quick_changes_of_the_lobby_are_sent_together():
     assert server.silent()
 
 
-def test_must_not_allow_a_client_in_multiple_slots():
+def test_client_occupies_one_slot_at_most():
     server = Server("a b").join(a=ANN)
     assert server.lobby(ANN, "register=b,ann") == [SlotLeased(server.city, "b", ANN, "ann", "a")]
     assert server.from_lobby() == [
@@ -206,7 +206,7 @@ def test_lobby_messages_are_sent_to_registered_clients():
     assert server.silent()
 
 
-def test_start_is_sent_to_all_registered_clients_when_the_server_chooses():
+def test_server_start_is_sent_to_all_registered_clients():
     server = Server("a b c").join(a=ANN, b=BOB)
     for key, peer in (("a", ANN), ("b", BOB)):
         server.lobby(peer, f"ready={key},true")
@@ -223,7 +223,7 @@ def test_start_is_sent_to_all_registered_clients_when_the_server_chooses():
     assert "runs" in str(raised(LocalProtocolError, server.city.start, server.now))
 
 
-def test_must_not_start_if_any_client_is_not_ready():
+def test_rollout_does_not_start_before_all_clients_are_ready():
     server = Server("a b c").join(a=ANN, b=BOB, c=EVE)
     server.lobby(ANN, "ready=a,true")
     assert "b, c" in str(raised(LocalProtocolError, server.city.start, server.now))
@@ -236,7 +236,7 @@ def test_must_not_start_if_any_client_is_not_ready():
     assert server.lobby(BOB, "ready=b,true")[-1] == RolloutStarted(server.city)
 
 
-def test_rollout_steps_are_sent_to_all_registered_clients_each_its_own():
+def test_each_registered_client_receives_its_own_rollout_steps():
     """It is recommended to round numbers."""
     server = Server("a b c", players=2, decimals=2).play(a=ANN, c=BOB)
     frames = {key: ({key: 0.123456}, 2 / 3, False, None) for key in "abc"}
@@ -251,7 +251,7 @@ def test_rollout_steps_are_sent_to_all_registered_clients_each_its_own():
 
 
 @pytest.mark.parametrize("rate", [5, 30, 31, 60, 97, 1000])
-def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate):
+def test_server_sends_at_most_30_steps_a_second(rate):
     server = Server("a b").play(a=ANN, b=BOB)
     for peer in (ANN, BOB):
         server.rollout(peer, "lobby")
@@ -269,7 +269,7 @@ def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate):
 
 
 @pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
-def test_should_resend_start_for_five_seconds_upon_any_client_message(body):
+def test_start_is_resent_for_5_seconds_on_any_client_message(body):
     server = Server("a b").play(a=ANN, b=BOB)
     for pause in (0.0, 2.5, 2.4):
         server.wait(pause)
@@ -288,7 +288,7 @@ def test_should_resend_start_for_five_seconds_upon_any_client_message(body):
 
 @pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
 @pytest.mark.parametrize("last", [True, False])
-def test_should_resend_done_for_ten_seconds_upon_any_client_message(body, last):
+def test_done_is_resent_for_10_seconds_on_any_client_message(body, last):
     server = Server("a b").play(a=ANN, b=BOB)
     server.publish(0, a=False, b=False)
     server.wait(1)
@@ -307,7 +307,7 @@ def test_should_resend_done_for_ten_seconds_upon_any_client_message(body, last):
     assert server.dropped() == {"stranger" if last else "too_late": 1}
 
 
-def test_a_new_lobby_opens_when_all_clients_are_done():
+def test_lobby_reopens_once_all_clients_are_done():
     server = Server("a b c", players=2).play(a=ANN, b=BOB)
     server.publish(0, a=True, b=False, c=False)
     assert server.city.rollout is not None
@@ -341,7 +341,7 @@ def test_timestamps_never_decrease_between_runs():
     assert stamps == [500, 700, 700, 701, 900]
 
 
-def test_silent_client_gets_one_step_a_second_at_last():
+def test_silent_client_rate_drops_to_one_step_a_second():
     server = Server("a b", unheard_timeout=2.0).play(a=ANN, b=EVE)
     counts = {ANN: [0] * 10, EVE: [0] * 10}
     for tick in range(300):
@@ -362,7 +362,7 @@ def test_silent_client_gets_one_step_a_second_at_last():
 
 
 @pytest.mark.parametrize("times", [{}, {"unheard_timeout": None}])
-def test_client_that_sends_nothing_keeps_its_rate(times):
+def test_client_without_actions_keeps_its_frame_rate(times):
     """Section 3.2: "It is not needed to send a rollout action message per each timestep"."""
     server = Server("a", **times).play(a=ANN)
     for tick in range(59 * 30):
@@ -428,7 +428,7 @@ def test_done_is_confirmed_by_its_own_timestamp():
     assert not server.session.unconfirmed
 
 
-def test_unregistered_peer_is_answered_at_a_limited_rate():
+def test_replies_to_an_unregistered_peer_are_rate_limited():
     server = Server("a b").join(a=ANN)
     asked = 10_000
     for _ in range(asked):
@@ -445,7 +445,7 @@ def test_unregistered_peer_is_answered_at_a_limited_rate():
     assert [peer for _, peer in server.from_lobby()] == [BOB, ANN]
 
 
-def test_many_forged_hosts_are_answered_at_a_limited_rate_and_remembered_for_a_while():
+def test_replies_to_many_unregistered_hosts_are_rate_limited():
     server = Server("a b")
     for number in range(20_000):
         server.wait(0.0001)
@@ -459,7 +459,7 @@ def test_many_forged_hosts_are_answered_at_a_limited_rate_and_remembered_for_a_w
     assert server.session.dropped["over_budget"] > 0
 
 
-def test_a_client_that_asks_too_often_is_limited():
+def test_requests_of_a_flooding_client_are_rate_limited():
     server = Server("a b").join(a=ANN, b=BOB)
     server.wait(100)
     for number in range(10_000):
@@ -490,7 +490,7 @@ def test_repeated_replies_are_rate_limited():
     assert server.session.statistics()["resends"] in range(116, 124)
 
 
-def test_a_silent_client_loses_its_slot():
+def test_slot_of_a_silent_client_expires():
     server = Server("a b c", players=2).join(a=ANN, b=BOB, c=EVE)
     server.lobby(ANN, "ready=a,true")
     server.lobby(BOB, "ready=b,true")
@@ -547,7 +547,7 @@ def test_header_selects_the_instance():
     assert server.dropped() == {"unknown_instance": 4}
 
 
-def test_finish_ends_a_run_that_the_environment_stops():
+def test_finish_ends_the_rollout():
     server = Server("a b").play(a=ANN, b=BOB)
     frames = {"a": ("1,2", 1, False, "total:5"), "b": ("3,4", 1, True, None)}
     server.city.publish(frames, 6, STAMP, server.now)

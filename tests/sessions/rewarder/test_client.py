@@ -92,7 +92,7 @@ def playing(episode_id="1", **arguments):
     return agent
 
 
-def test_the_headers_of_the_original():
+def test_handshake_headers_equal_those_of_universe():
     assert handshake_headers() == [
         ("Authorization", "Basic b3BlbmFpOg=="),  # openai:
         ("openai-observer", "false"),
@@ -101,7 +101,7 @@ def test_the_headers_of_the_original():
     raised(EncodeError, handshake_headers, "with:colon")
 
 
-def test_a_reset_names_the_newest_episode():
+def test_reset_request_has_the_newest_episode_id():
     agent = Agent()
     written = agent.says(EnvReset(ENV, seed=7, fps=30))
     # Nothing was described: the original's first reset says 0 too.
@@ -120,14 +120,14 @@ def test_a_reset_names_the_newest_episode():
         *((True, each) for each in (EnvReset(ENV), AgentAction([]))),
     ],
 )
-def test_client_cannot_send_server_messages_and_an_observer_only_pings(observer, wrong):
+def test_client_sends_only_client_messages_and_an_observer_only_pings(observer, wrong):
     agent = Agent(observer=observer)
     raised(LocalProtocolError, agent.session.send, wrong)
     agent.says(ControlPing())
     assert agent.session.last_id == 0
 
 
-def test_the_requests_that_wait_are_bounded():
+def test_pending_requests_of_a_client_are_bounded():
     agent = Agent(ping_interval=30)
     for _ in range(64):
         agent.says(ControlPing())
@@ -139,7 +139,7 @@ def test_the_requests_that_wait_are_bounded():
     assert not agent.is_open
 
 
-def test_a_ping_is_answered():
+def test_ping_is_done_when_its_reply_arrives():
     agent = Agent()
     agent.says(ControlPing())
     agent.says(ControlPing())
@@ -148,7 +148,7 @@ def test_a_ping_is_answered():
     assert agent.replies("0") == [RequestDone(0, "ping", 0.25)]  # ids may be strings
 
 
-def test_a_reply_to_nothing():
+def test_reply_without_a_request_closes_the_session():
     for parent in (0, 1, "0", "x", None, -1, 2**63, "x" * 100):
         agent = Agent()
         agent.describe("1")
@@ -162,7 +162,7 @@ def test_a_reply_to_nothing():
     raised(RemoteProtocolError, agent.replies, 0)
 
 
-def test_errors_are_surfaced():
+def test_error_reply_completes_its_request_with_the_message():
     agent = Agent()
     agent.says(ControlPing())
     agent.says(AgentAction([]))
@@ -178,7 +178,7 @@ def test_errors_are_surfaced():
     raised(RemoteProtocolError, agent.hears, error, parent_message_id=4)
 
 
-def test_no_reply_in_time():
+def test_unanswered_request_times_out():
     agent = Agent(ping_timeout=5)
     agent.says(ControlPing())
     agent.passes(1)
@@ -201,7 +201,7 @@ def test_no_reply_in_time():
 
 
 @pytest.mark.parametrize("described", [False, True])
-def test_abandoned_reset_is_not_answered(described):
+def test_reply_to_a_cancelled_reset_is_dropped(described):
     agent = playing("1")
     reset = agent.reset()
     if described:
@@ -237,7 +237,7 @@ def test_ticks_without_receive_are_bounded():
     assert "0" in str(raised(RemoteProtocolError, agent.replies, 0))
 
 
-def test_the_first_pings_go_one_after_another():
+def test_initial_pings_are_sent_one_after_another():
     agent = Agent(first_pings=3, ping_interval=10)
     assert agent.session.next_deadline() is None  # not connected yet
     for number in range(3):
@@ -255,7 +255,7 @@ def test_the_first_pings_go_one_after_another():
 
 
 @pytest.mark.parametrize("runtime", [None, 0.5])
-def test_the_clocks_offset(runtime):
+def test_clock_offset_is_estimated_from_pings(runtime):
     agent = playing()
     assert agent.session.clock_offset() is None
     agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=agent.date))
@@ -290,7 +290,7 @@ def test_describe_sets_the_environment_id_state_and_rate():
     assert (session.env_id, session.stale) == (ENV, 1)
 
 
-def test_a_description_or_the_reply_opens_the_episode():
+def test_reply_or_description_of_a_newer_episode_opens_it():
     agent = Agent()
     reset = agent.reset()
     agent.passes(2)
@@ -316,7 +316,7 @@ def test_a_description_or_the_reply_opens_the_episode():
     assert not agent.session.has_news
 
 
-def test_a_step_has_everything():
+def test_step_merges_rewards_infos_texts_and_observation():
     agent = playing("1.2")
     for reward, info in ((-3, {"a": 1, "stats.n": 1}), (0.5, {"a": 2, "stats.n": 1})):
         agent.hears(EnvReward(reward, False, info, episode_id="1.2"))
@@ -330,7 +330,7 @@ def test_a_step_has_everything():
     assert isinstance(step.observation, np.ndarray)
 
 
-def test_connection_close():
+def test_close_message_closes_the_session_with_its_reason():
     agent = playing()
     agent.says(ControlPing())
     agent.reward("1", 4)
@@ -347,7 +347,7 @@ def test_connection_close():
     assert agent.session.pop_step().reward == 4.0  # came before
 
 
-def test_unknown_methods_go_to_the_user():
+def test_message_of_an_unknown_method_is_delivered():
     agent = playing()
     data = b'{"method":"v1.env.weather","headers":{"message_id":5},"body":{"rain":true}}'
     message = UnknownMessage("v1.env.weather", {"rain": True}, message_id=5)
@@ -369,7 +369,7 @@ def test_unknown_methods_go_to_the_user():
         (b"{", "at byte 1"),
     ],
 )  # fmt: skip
-def test_invalid_messages_of_a_server_close_the_session(message, words):
+def test_invalid_server_message_closes_the_session(message, words):
     agent = playing()
     data = message if type(message) is bytes else encode(message.with_headers(message_id=9))
     with pytest.raises((DecodeError, RemoteProtocolError), match=words) as caught:
@@ -392,7 +392,7 @@ def test_repeated_ids_end_the_connection(wrong):
     assert agent.session.closed
 
 
-def test_ids_in_all_forms():
+def test_message_ids_of_each_type_are_accepted():
     agent = playing()
     for number in ("5", 6, None, "seven", "8", 9, 2**62, "four"):
         assert agent.hears(EnvText("x", episode_id="1"), message_id=number)

@@ -33,7 +33,7 @@ def best(clocks, now):
     st.floats(-1e3, 1e3), seconds, seconds, seconds,
     st.sampled_from([-0.1, 1000.0, math.inf, math.nan]),
 )  # fmt: skip
-def test_the_offset_is_within_the_error(offset, there, back, runtime, wrong):
+def test_clock_offset_estimate_is_within_its_error(offset, there, back, runtime, wrong):
     clocks = ClockOffset()
     trip(clocks, offset=offset, there=there, back=back, runtime=runtime)
     # The same without what the server says of its own time, or if that cannot be: worse, not wrong.
@@ -46,13 +46,13 @@ def test_the_offset_is_within_the_error(offset, there, back, runtime, wrong):
 
 
 @pytest.mark.parametrize("replied", [math.inf, math.nan])
-def test_invalid_times_do_not_count(replied):
+def test_round_trips_with_invalid_times_are_ignored(replied):
     clocks = ClockOffset()
     clocks.add(now=0.0, received=0.0, elapsed=1.0, replied=replied)
     assert clocks.estimate(0.0) is None
 
 
-def test_an_old_trip_counts_less_the_older_it_is():
+def test_error_of_a_round_trip_grows_with_its_age():
     clocks = ClockOffset()
     trip(clocks, offset=1.0, there=0.001, back=0.001, now=0.0)
     trip(clocks, offset=2.0, there=0.002, back=0.002, now=600.0)

@@ -37,7 +37,7 @@ TRAPS = '"message_id":0,"headers":{"message_id":1}'
     ],
     ids=lambda message: message.method[:24],
 )
-def test_the_same_bytes_as_written_for_one_connection(message):
+def test_shared_push_equals_the_message_encoded_for_one_connection(message):
     push = Push(message, sent_at=SENT_AT)
     for number in IDS:
         whole = encode(message, sent_at=SENT_AT, message_id=number)
@@ -46,7 +46,7 @@ def test_the_same_bytes_as_written_for_one_connection(message):
     assert push.size == len(encode(message, sent_at=SENT_AT, message_id=0))
 
 
-def test_long_body_is_shared_between_connections():
+def test_long_push_body_is_shared_between_connections():
     push = Push(EnvText("x" * 100_000, episode_id="1"), sent_at=SENT_AT)
     one, other = push.numbered(1), push.numbered(22)
     assert len(one) == len(other) == 2

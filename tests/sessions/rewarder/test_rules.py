@@ -16,7 +16,7 @@ def dotted(parts):
 
 
 @given(numbers, numbers)
-def test_episodes_are_compared_number_by_number(one, other):
+def test_episode_ids_are_compared_by_component(one, other):
     size = max(len(one), len(other))
     ours, theirs = (parts + [0] * (size - len(parts)) for parts in (one, other))
     keys = [episode_key(dotted(parts), "v0.env.reward") for parts in (one, other)]
@@ -38,14 +38,14 @@ def test_invalid_episode_ids_are_rejected(episode_id):
 
 
 @given(numbers, st.none() | numbers)
-def test_the_following_episode_is_newer_than_both(one, past):
+def test_following_episode_is_newer_than_current_and_past(one, past):
     after = following_episode(dotted(one), None if past is None else dotted(past))
     assert episode_key(after, "") > episode_key(dotted(one), "")
     if past is not None:
         assert episode_key(after, "") > episode_key(dotted(past), "")
 
 
-def test_following_episodes():
+def test_following_episode_increments_the_last_component():
     assert following_episode("1") == "2"
     assert following_episode("1.2") == "1.3"
     assert following_episode("1.9") == "1.10"
@@ -57,7 +57,7 @@ def test_following_episodes():
         raised(RemoteProtocolError, following_episode, wrong)
 
 
-def test_plain_ids():
+def test_plain_id_normalizes_numeric_ids():
     assert plain_id(26, "") == plain_id("26", "") == plain_id("026", "") == 26
     assert plain_id(0, "") == 0
     assert plain_id(2**63 - 1, "") == 2**63 - 1

@@ -96,7 +96,7 @@ def active(served):
     return peer
 
 
-def test_the_environment_is_described_at_once():
+def test_server_describes_the_environment_on_connect():
     peer = Served().connect()
     assert peer.first == [
         EnvDescribe(ENV, "running", 60, sent_at=1_000_000.0, message_id=0, episode_id="1")
@@ -119,7 +119,7 @@ def basic(text):
         (None, False),
     ],
 )
-def test_the_password_is_the_user_name(authorization, accepted):
+def test_password_is_the_user_name_of_basic_authorization(authorization, accepted):
     served = Served()
     peer = served.connect(authorization)
     assert peer.session.admitted == accepted
@@ -138,7 +138,7 @@ def test_the_password_is_the_user_name(authorization, accepted):
 
 
 @pytest.mark.parametrize("header", ["true", " True ", True, "false", "", "1", None])
-def test_the_observer_header(header):
+def test_observer_header_true_selects_the_observer_role(header):
     assert Served().connect(observer=header).session.observer == (
         header in ("true", " True ", True)
     )
@@ -159,7 +159,7 @@ def test_first_client_to_send_is_active():
 
 
 @pytest.mark.parametrize("end", ["release", "close", "refuse", "broken"])
-def test_ended_active_session_makes_room_for_the_next(end):
+def test_next_client_becomes_active_after_the_active_one_ends(end):
     served = Served()
     peer = active(served)
     if end == "release":
@@ -176,7 +176,7 @@ def test_ended_active_session_makes_room_for_the_next(end):
 
 @pytest.mark.parametrize("observer", [False, True])
 @pytest.mark.parametrize("kind", list(EXAMPLES))
-def test_each_message_from_agents_and_observers(observer, kind):
+def test_server_accepts_or_rejects_each_message_by_role(observer, kind):
     served = Served()
     peer = served.connect(observer=observer)
     for number in range(2):  # an agent's first message makes it the active client
@@ -198,7 +198,7 @@ def test_each_message_from_agents_and_observers(observer, kind):
     assert not peer.session.closed
 
 
-def test_a_ping_is_answered_at_once():
+def test_ping_gets_an_immediate_reply():
     served = Served()
     peer = served.connect()
     peer.says(ControlPing(), message_id="26")
@@ -219,7 +219,7 @@ def test_a_ping_is_answered_at_once():
         (EnvReset(ENV, episode_id="1" * 16), "episode_id"),
     ],
 )  # fmt: skip
-def test_resets_that_are_wrong(request_, words):
+def test_invalid_reset_gets_an_error_reply(request_, words):
     peer = active(Served())
     assert peer.says(request_) == []
     (error,) = peer.output()
@@ -229,7 +229,7 @@ def test_resets_that_are_wrong(request_, words):
     assert (len(peer.session._pending), peer.session.refused) == (0, 1)
 
 
-def test_resets_that_wait_are_bounded():
+def test_pending_resets_are_bounded():
     peer = active(Served())
     assert [len(peer.says(EnvReset(ENV))) for _ in range(18)] == [1] * 16 + [0] * 2
     assert [error.parent_message_id for error in peer.output()] == [17, 18]
@@ -280,13 +280,13 @@ def test_pushes_of_an_older_episode_are_not_sent():
 @pytest.mark.parametrize(
     "wrong", [ReplyControlPing(), ACTION, EnvReset(ENV), ControlPing(), "x", None]
 )
-def test_server_cannot_send_messages_of_clients(wrong):
+def test_server_rejects_sending_client_messages(wrong):
     peer = Served().connect()
     raised(LocalProtocolError, peer.send, wrong)
 
 
 @pytest.mark.parametrize("message_id", [7, "7", "reset-1"])
-def test_a_reset_is_answered_later(message_id):
+def test_deferred_reset_reply_has_its_runtime(message_id):
     served = Served()
     peer = active(served)
     (request,) = peer.says(EnvReset(ENV, 3, 30, episode_id="1"), message_id=message_id)
@@ -312,7 +312,7 @@ def test_a_reset_is_answered_later(message_id):
     assert "parent_message_id" in str(caught)
 
 
-def test_errors_are_replies():
+def test_error_reply_refers_to_its_request():
     served = Served()
     peer = active(served)
     peer.says(EnvReset("llama"))
@@ -330,7 +330,7 @@ def test_errors_are_replies():
     assert (reported.parent_message_id, reported.parent_runtime) == (2, None)
 
 
-def test_connection_close_is_the_last_message():
+def test_close_message_of_the_server_closes_its_session():
     served = Served()
     peer = active(served)
     peer.says(EnvReset(ENV))
@@ -344,7 +344,7 @@ def test_connection_close_is_the_last_message():
     assert peer.session.reject(DecodeError("x")) == []
 
 
-def test_new_episodes():
+def test_new_episode_is_newer_than_the_clients_episode():
     runtime = Served().runtime
     assert runtime.episode_id == "1"
     assert runtime.begin().episode_id == "2"

@@ -46,7 +46,7 @@ def test_rewards_with_too_large_a_sum_are_rejected(episode, wrong):
         ("stats.clicks", 0.5, 10**400, 10**400),
     ],
 )  # fmt: skip
-def test_merging(name, before, value, after):
+def test_infos_of_one_step_are_merged(name, before, value, after):
     assert merged(name, before, value) == after
 
 

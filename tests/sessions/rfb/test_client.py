@@ -126,7 +126,7 @@ GO_ON = EnableContinuousUpdates(True, 0, 0, WIDTH, HEIGHT)
         ((3, 8), (3, 8), b"\1"), ((3, 889), (3, 8), b"\1"), ((4, 1), (3, 8), b"\1"),
     ],
 )  # fmt: skip
-def test_each_version_without_a_password(theirs, ours, said, piece):
+def test_client_connects_to_each_version_without_a_password(theirs, ours, said, piece):
     peer = Viewer(piece=piece)
     assert peer.read() == b""
     assert not peer.core.opened
@@ -143,7 +143,7 @@ def test_each_version_without_a_password(theirs, ours, said, piece):
 
 
 @pytest.mark.each("version", [(3, 3), (3, 7), (3, 8)])
-def test_each_version_with_a_password(version):
+def test_client_connects_to_each_version_with_a_password(version):
     pytest.importorskip("cryptography")
     peer = Viewer(password="secret", shared=False)
     peer.feed(offer(2, version))
@@ -188,7 +188,7 @@ NO_RFB = (DecodeError, "is the peer a VNC server")
         (b"\0", *NO_RFB),
     ],
 )
-def test_a_handshake_that_fails(data, kind, words):
+def test_failed_handshake_closes_the_session(data, kind, words):
     pytest.importorskip("cryptography")
     peer = Viewer(password="secret", limits=Limits(pixels=80))
     with pytest.raises(kind, match=words):
@@ -198,7 +198,7 @@ def test_a_handshake_that_fails(data, kind, words):
     raised(RemoteProtocolError, Viewer().feed, ASKED)
 
 
-def test_a_stream_ended_at_every_byte():
+def test_stream_end_within_handshake_or_update_breaks_the_connection():
     start = greeting()
     data = start + update(rectangle(1, 1, 2, 2), rectangle())
     for have in range(len(data) + 1):
@@ -221,7 +221,7 @@ def test_a_stream_ended_at_every_byte():
         ({"encodings": (0, 0), "continuous": False}, (0, -223, -224, -312)),
     ],
 )
-def test_client_requests_format_encodings_and_a_full_update_first(options, numbers):
+def test_client_first_sends_format_encodings_and_a_full_request(options, numbers):
     peer = Viewer(**options)
     peer.feed(greeting())
     assert list(whole(peer.read()[14:])) == [SetPixelFormat(RGBX), SetEncodings(numbers), FULL]
@@ -236,7 +236,7 @@ def test_invalid_client_options_are_rejected(options):
 
 
 @pytest.mark.each("piece", [1, 13, 1 << 20])
-def test_an_update_is_painted_when_it_is_whole(piece):
+def test_update_is_painted_once_it_is_complete(piece):
     peer = opened(piece=piece)
     assert peer.session.framebuffer is not None
     pixels = peer.session.framebuffer.pixels
@@ -259,7 +259,7 @@ def test_an_update_is_painted_when_it_is_whole(piece):
     assert peer.session.pop_changes() == []
 
 
-def test_an_update_up_to_its_last_rectangle():
+def test_update_ends_at_its_last_rect_marker():
     peer = opened()
     data = update(rectangle(), rectangle(1), LAST, count=UNTIL_LAST)
     assert peer.feed(data[:-12]) == []
@@ -272,7 +272,7 @@ def test_an_update_up_to_its_last_rectangle():
     assert peer.session.updates == 2
 
 
-def test_many_changes_are_joined():
+def test_many_changed_areas_are_joined():
     peer = opened()
     for _ in range(300):
         peer.feed(update(*[rectangle(x, 1, 1, 2) for x in (1, 2, 3, 6)]))
@@ -293,7 +293,7 @@ def test_many_changes_are_joined():
         (b"\xf8\0\0\0\0\0\0\0\x41", DecodeError, "64 bytes"),
     ],
 )
-def test_bad_input_ends_the_connection(data, kind, words):
+def test_invalid_message_closes_the_connection(data, kind, words):
     peer = opened()
     with pytest.raises(kind, match=words):
         peer.feed(data)
@@ -301,7 +301,7 @@ def test_bad_input_ends_the_connection(data, kind, words):
     assert peer.core.phase >= StreamPhase.LINGERING
 
 
-def test_an_update_is_bounded_as_a_whole():
+def test_received_limit_bounds_each_update():
     peer = opened(limits=Limits(received=2000))
     for _ in range(20):
         peer.feed(update(rectangle()))
@@ -319,7 +319,7 @@ def test_painted_pixels_of_an_update_are_bounded():
     assert peer.session.closed
 
 
-def test_new_sizes_count_as_painted():
+def test_resizes_count_toward_the_painted_limit():
     sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, *size) for size in ((512, 512), (8, 8))]
     peer = opened()
     peer.feed(update(*sizes * 8))  # each is a 16th of what may be painted, or less
@@ -341,7 +341,7 @@ STORMS = {
 
 @pytest.mark.parametrize("continuous", [True, False])
 @pytest.mark.parametrize("kind", STORMS)
-def test_pixels_and_sizes_are_paid_by_time(kind, continuous):
+def test_painted_pixels_and_resizes_are_rate_limited(kind, continuous):
     storm, most = STORMS[kind]
     peer = opened((256, 256), limits=Limits(pixels=2**16), continuous=continuous)
     if continuous:
@@ -356,7 +356,7 @@ def test_pixels_and_sizes_are_paid_by_time(kind, continuous):
     assert peer.session.closed
 
 
-def test_a_session_asks_for_a_tick_before_pixels_run_out():
+def test_session_sets_a_deadline_before_its_pixel_budget_is_spent():
     peer = opened((256, 256), limits=Limits(pixels=2**16))
     peer.core.check(100.0)
     assert peer.session.next_deadline() is None
@@ -366,7 +366,7 @@ def test_a_session_asks_for_a_tick_before_pixels_run_out():
     assert 100.0 < due < 101.0
 
 
-def test_an_update_that_never_ends_is_late():
+def test_incomplete_update_times_out():
     peer = opened(update_timeout=5.0)
     session = peer.session
     data = update(rectangle(), rectangle())
@@ -387,7 +387,7 @@ def test_an_update_that_never_ends_is_late():
     assert session.closed
 
 
-def test_another_size():
+def test_desktop_size_rectangle_resizes_the_framebuffer():
     peer = opened()
     peer.feed(update(rectangle(colour=(9, 9, 9))))
     peer.read()
@@ -416,7 +416,7 @@ def test_each_new_size_is_requested_once():
     assert peer.session.framebuffer.width == 203
 
 
-def test_fence_is_answered_in_order():
+def test_fence_is_echoed_in_order():
     peer = opened()
     assert not peer.session.fences
     assert "Fence" in str(raised(LocalProtocolError, peer.send, Fence(FENCE_REQUEST, b"x")))
@@ -431,7 +431,7 @@ def test_fence_is_answered_in_order():
     assert peer.requests() == []
 
 
-def test_updates_without_requests():
+def test_client_enables_continuous_updates_when_offered():
     peer = opened()
     assert peer.feed(encode(EndOfContinuousUpdates())) == []
     assert peer.requests() == [GO_ON]
@@ -453,7 +453,7 @@ def test_updates_without_requests():
 
 
 @pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
-def test_messages_of_the_session_cannot_be_sent_by_the_user(message):
+def test_user_cannot_send_messages_of_the_session(message):
     peer = opened()
     raised(LocalProtocolError, peer.send, message)
     caught = raised(LocalProtocolError, RfbClientSession().send, KeyEvent(97, True))
@@ -474,7 +474,7 @@ def replay(name, piece):
     return peer, recorded[size:]
 
 
-def test_a_recorded_server_byte_by_byte_and_ended_at_every_border():
+def test_recording_is_decoded_bytewise_and_when_cut_near_each_update():
     name = "rgbx-zrle"
     peer, recorded = replay(name, 1)
     before = []  # bytes, updates
@@ -492,7 +492,7 @@ def test_a_recorded_server_byte_by_byte_and_ended_at_every_border():
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_are_accepted_or_raise_a_named_error(data, new):
+def test_random_bytes_are_accepted_or_raise_an_rlwire_error(data, new):
     peer = Viewer() if new else opened()
     with contextlib.suppress(RlwireError):
         peer.feed(data)
@@ -500,7 +500,7 @@ def test_any_bytes_are_accepted_or_raise_a_named_error(data, new):
 
 
 @pytest.mark.each("name", RECORDED)
-def test_a_recorded_server_with_wrong_bytes(name):
+def test_mutated_recording_is_accepted_or_raises_an_rlwire_error(name):
     noise = random.Random(name)
     ended = 0
     for _ in range(12):

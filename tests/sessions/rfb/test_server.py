@@ -185,7 +185,7 @@ def test_original_client_of_universe_connects(desk, password, server, client):
     assert not peer.sent
 
 
-def test_a_password_waits_for_its_turn(desk):
+def test_password_check_waits_for_the_throttle(desk):
     throttle = PasswordThrottle(lambda: desk.now)
     peers = []
     for password in [*["guess"] * 20, "secret"]:
@@ -224,7 +224,7 @@ def test_a_password_waits_for_its_turn(desk):
         (b"RFB 003.008\n\0", RemoteProtocolError, "security type 0 was not", b"\1\1\0\0\0\1"),
     ],
 )
-def test_invalid_beginning_is_rejected_with_a_reason(desk, written, error, text, head):
+def test_invalid_handshake_is_rejected_with_a_reason(desk, written, error, text, head):
     reported = Peer(desk).rejected(written, error, text)
     assert reported[12:].startswith(head)
     reason = reported[12 + len(head) :]
@@ -243,7 +243,7 @@ def test_rejected_client_gets_a_reason(desk):
     assert session.closed
 
 
-def test_passwords_that_cannot_be():
+def test_invalid_password_pairs_are_rejected():
     check_passwords(None, None)
     check_passwords("one", "two")
     raised(ValueError, check_passwords, None, "two")
@@ -251,7 +251,7 @@ def test_passwords_that_cannot_be():
     assert "1" in str(raised(EncodeError, check_passwords, "пароль", None))
 
 
-def test_changes_are_sent_on_request(desk):
+def test_server_sends_changes_on_request(desk):
     peer = Peer(desk).open()
     desk.show(1)
     peer.tell()
@@ -277,7 +277,7 @@ def test_changes_are_sent_on_request(desk):
 
 
 @pytest.mark.parametrize("encoding", [Encoding.RAW, Encoding.TIGHT])
-def test_the_first_encoding_that_is_known_is_used(desk, encoding):
+def test_first_supported_encoding_is_used(desk, encoding):
     peer = Peer(desk).open()
     peer.encodings(Encoding.COPY_RECT, 4711, Encoding.ZRLE, encoding, Encoding.RAW, Encoding.TIGHT)
     for seed in (1, 2):
@@ -301,7 +301,7 @@ def test_jpeg_is_sent_only_to_viewers_that_allow_it(desk):
         assert np.abs(peer.framebuffer.pixels.astype(int) - desk.frame).mean() < 6
 
 
-def test_another_pixel_format(desk):
+def test_requested_pixel_format_is_used(desk):
     peer = Peer(desk).open()
     desk.show(1)
     form = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
@@ -312,7 +312,7 @@ def test_another_pixel_format(desk):
     assert np.abs(shown.astype(int) - desk.frame).max() <= 4
 
 
-def test_requested_area_is_sent_alone(desk):
+def test_update_contains_only_the_requested_area(desk):
     peer = Peer(desk).open()
     desk.show(1)
     peer.follow(0)
@@ -338,7 +338,7 @@ def test_requested_area_is_sent_alone(desk):
     assert not peer.sent
 
 
-def test_viewers_of_the_same_encoding_share_it(desk):
+def test_viewers_of_the_same_encoding_share_encoded_frames(desk):
     peers = [Peer(desk).open() for _ in range(4)]
     for peer in peers:
         peer.encodings(Encoding.TIGHT)
@@ -352,7 +352,7 @@ def test_viewers_of_the_same_encoding_share_it(desk):
     assert desk.screen.counts["encoded"] - before == 2 * 5
 
 
-def test_viewers_may_change_their_options_at_any_time(desk):
+def test_encoders_are_bounded_when_a_viewer_changes_its_options(desk):
     peer = Peer(desk).open()
     for i in range(60):
         desk.show(i)
@@ -363,7 +363,7 @@ def test_viewers_may_change_their_options_at_any_time(desk):
 
 
 @pytest.mark.parametrize("kind", [Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE])
-def test_new_size_is_sent(desk, kind):
+def test_new_framebuffer_size_is_sent(desk, kind):
     peer = Peer(desk).open()
     peer.encodings(Encoding.TIGHT, kind)
     desk.show(1)
@@ -380,7 +380,7 @@ def test_new_size_is_sent(desk, kind):
         peer.follow(1, (0, 0, *size))
 
 
-def test_viewer_without_resizing_gets_the_pixels_that_fit(desk):
+def test_viewer_without_resizing_receives_the_overlapping_pixels(desk):
     peer = Peer(desk).open()
     desk.show(1, (60, 20))
     peer.request(0)
@@ -407,7 +407,7 @@ def test_cursor_is_sent_once_to_viewers_that_draw_it(desk):
     assert updates[1] == b"\0\0\0\1" + updates[0][4 + 12 + pixels + 2 * height :]
 
 
-def test_fences_are_answered(desk):
+def test_fences_are_announced_and_echoed(desk):
     peer = Peer(desk).open()
     peer.encodings(Encoding.FENCE, Encoding.CONTINUOUS_UPDATES)
     kind, flags, size = struct.unpack(">BxxxIB", peer.read())
@@ -418,7 +418,7 @@ def test_fences_are_answered(desk):
     assert peer.sent == struct.pack(">BxxxIB3s", 248, 7, 3, b"abc")
 
 
-def test_a_list_of_encodings_is_bounded(desk):
+def test_encoding_list_over_1024_entries_is_rejected(desk):
     peer = Peer(desk).open()
     peer.encodings(*range(100, 1123), Encoding.TIGHT)  # all of 1,024 count
     peer.request(0)
@@ -459,7 +459,7 @@ def _bits(number):
     return list(itertools.permutations(range(10), 3))[number]
 
 
-def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk):
+def test_key_and_pointer_events_are_delivered_and_cut_texts_ignored(desk):
     written = struct.pack(">BBxxI", 4, 1, 0xFF52) + struct.pack(">BxxxI5s", 6, 5, b"caf\xe9\n")
     written += struct.pack(">BBHH", 5, 5, 65535, 7)
     peer = Peer(desk).open()
@@ -482,7 +482,7 @@ def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk):
         (bytes(4) + struct.pack(">4B3H3Bxxx", 8, 8, 0, 0, 7, 7, 3, 0, 3, 6), DecodeError, "true"),
     ],
 )
-def test_bad_messages(written, error, text):
+def test_invalid_message_ends_only_its_viewer(written, error, text):
     desk = Desk(Limits(string=1000))
     peer = Peer(desk).open()
     with pytest.raises(error, match=text) as caught:
@@ -492,7 +492,7 @@ def test_bad_messages(written, error, text):
     Peer(desk).open().follow(0)
 
 
-def test_a_viewer_that_leaves(desk):
+def test_stream_end_after_the_handshake_is_no_error(desk):
     peer = Peer(desk).open()
     raised(ConnectionClosed, peer.core.feed, 0)
     assert not peer.core.broken

@@ -18,7 +18,7 @@ HEALTHY = [
 
 
 @pytest.mark.parametrize("head", HEALTHY)
-def test_a_health_check_is_answered(head):
+def test_health_check_gets_status_200(head):
     server = WebSocketServerSession(pages=health, check=lambda request: HttpRefusal(401))
     assert server.frame_size(head, 0, len(head)) == len(head)
     assert isinstance(raised(PageServed, server.receive, head), ConnectionClosed)
@@ -66,7 +66,7 @@ def test_page_is_served_with_its_type_and_length():
         (b"GET /x?/healthz HTTP/1.1\r\nHost: x\r\n\r\n", DecodeError),
     ],
 )
-def test_other_requests_than_get_and_other_paths_are_rejected(head, error):
+def test_unsupported_methods_and_paths_are_rejected(head, error):
     server = WebSocketServerSession(pages=lambda *get: health(*get) or pages(*get))
     raised(error, server.receive, head)
     assert joined(server.output()).startswith(b"HTTP/1.1 4")

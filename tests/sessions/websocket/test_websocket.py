@@ -93,7 +93,7 @@ def opened(inner=None, **options):
     return server, client
 
 
-def test_whole_messages_only_while_it_is_open():
+def test_receive_whole_accepts_only_complete_messages_while_open():
     for inner in (None, Words()):
         server, client = opened(inner)
         send, receive_whole = server.send, server.receive_whole
@@ -142,7 +142,7 @@ def answer(server, client=None, **options):
         ((), "null", False),
     ],
 )  # fmt: skip
-def test_origins(origins, origin, good):
+def test_server_accepts_only_configured_origins(origins, origin, good):
     error, said = answer(WebSocketServerSession(origins=origins), origin=origin)
     assert (error is None) == good
     assert said.startswith(b"HTTP/1.1 101 " if good else b"HTTP/1.1 403 ")
@@ -168,7 +168,7 @@ def test_basic_authorization_checks_user_and_password():
             assert b'WWW-Authenticate: Basic realm="rlwire"' in said
 
 
-def test_check_gets_the_request_and_chooses_the_refusal():
+def test_check_receives_the_request_and_selects_the_http_status():
     seen = []
 
     def check(request):
@@ -200,7 +200,7 @@ def test_check_gets_the_request_and_chooses_the_refusal():
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 101 + b"\r\n", 431),
     ],
 )
-def test_requests_that_are_none(data, status):
+def test_invalid_handshake_request_gets_an_http_error(data, status):
     server = WebSocketServerSession()
     with pytest.raises((DecodeError, LimitExceeded)):
         server.frame_size(data, 0, len(data)) and server.receive(data)
@@ -215,7 +215,7 @@ def test_requests_that_are_none(data, status):
     ("error", "status"),
     [(LimitExceeded("max_connections", 1, 2), 503), (DeadlineExceeded("slow"), 408)],
 )
-def test_a_transport_refuses_before_the_handshake(error, status):
+def test_rejection_before_the_handshake_is_an_http_error(error, status):
     server = WebSocketServerSession()
     assert server.reject(error)[0].startswith(b"HTTP/1.1 %d " % status)
     assert server.closed
@@ -237,7 +237,7 @@ def test_a_transport_refuses_before_the_handshake(error, status):
         lambda wire: wire.replace(b"HTTP/1.1 101", b"HTTP/1.1 1O1"),
     ],
 )
-def test_responses_that_do_not_answer(change):
+def test_client_rejects_invalid_handshake_responses(change):
     client, server = WebSocketClientSession(URL), WebSocketServerSession()
     server.receive(client.output()[0])
     wrong = change(bytes(server.output()[0]))
@@ -246,7 +246,7 @@ def test_responses_that_do_not_answer(change):
     assert client.output() == []
 
 
-def test_extensions_are_not_accepted():
+def test_server_accepts_no_extensions():
     offer = [("Sec-WebSocket-Extensions", "permessage-deflate")]
     raised(EncodeError, WebSocketClientSession, URL, headers=offer)
     (request,) = WebSocketClientSession(URL).output()
@@ -258,7 +258,7 @@ def test_extensions_are_not_accepted():
 
 
 @pytest.mark.parametrize(("kind", "wrong"), [("text", b"binary"), ("binary", "text")])
-def test_message_of_the_other_kind_is_rejected(kind, wrong):
+def test_message_of_another_kind_closes_with_1003(kind, wrong):
     server, client = opened(kind=kind)
     (wire,) = client.send(wrong)
     assert server.receive_whole(wire, len(wire)) is None
@@ -268,7 +268,7 @@ def test_message_of_the_other_kind_is_rejected(kind, wrong):
     assert server.closed
 
 
-def test_a_message_limit_counts_all_fragments():
+def test_received_limit_counts_all_fragments():
     framer = frames.FrameEncoder(True)
     server, _ = opened(limits=Limits(received=100))
     first = framer.frame(frames.BINARY, bytes(60), False)
@@ -287,7 +287,7 @@ def test_a_message_limit_counts_all_fragments():
         assert closed.closed
 
 
-def test_only_the_last_of_many_pings_is_answered_and_before_the_close():
+def test_only_the_last_of_many_pings_gets_a_pong():
     server, _ = opened()
     framer = frames.FrameEncoder(True)
     for i in range(1000):
@@ -298,7 +298,7 @@ def test_only_the_last_of_many_pings_is_answered_and_before_the_close():
     assert [bytes(said[:1]) for said in server.close_message()] == [b"\x8a", b"\x88"]
 
 
-def test_each_ending_has_its_close_code():
+def test_each_close_cause_has_its_close_code():
     for act, expected in (
         (lambda server: server.close_message(), (1000, "")),
         (lambda server: server.close_message(stopping=True), (1001, "")),
@@ -312,7 +312,7 @@ def test_each_ending_has_its_close_code():
     raised(EncodeError, server.leave, 1006)
 
 
-def test_the_end_of_the_stream():
+def test_stream_end_without_close_is_reported_as_1006():
     server, client = opened()
     assert "1006" in server.stream_ended()
     assert server.closed
@@ -357,7 +357,7 @@ def test_inner_session_may_send_unprompted(receive):
     assert client.receive(server.output()[0]) == ["TICK"]
 
 
-def test_errors_of_an_inner_session():
+def test_inner_session_error_selects_the_close_code():
     for text, code in (("BAD", 1007), ("LONG", 1009), ("END", 1008)):
         server, client, _ = shouting()
         assert raised(type(ERRORS[text]), whole, server, client, text) is ERRORS[text]
@@ -373,7 +373,7 @@ def test_errors_of_an_inner_session():
     assert whole(server, client, "GO ON") == ["GO", "ON"]
 
 
-def test_pings_when_it_is_quiet():
+def test_idle_connection_is_pinged():
     server, client = opened(ping_interval=10.0, ping_timeout=5.0)
     assert server.next_deadline() is None
     server.tick(100.0)
@@ -402,7 +402,7 @@ def test_pings_when_it_is_quiet():
     assert server.next_deadline() is None
 
 
-def test_a_message_in_fragments_has_its_time():
+def test_fragmented_message_times_out():
     server, _ = opened()
     framer = frames.FrameEncoder(True)
     server.tick(0.0)
@@ -460,7 +460,7 @@ def test_ending_inner_session_closes_the_websocket(how):
 
 @pytest.mark.parametrize("name", ["ping_interval", "ping_timeout"])
 @pytest.mark.parametrize("value", [0, -1.0, float("nan")])
-def test_times_are_positive(name, value):
+def test_session_rejects_non_positive_timeouts(name, value):
     for session in (WebSocketServerSession, lambda **times: WebSocketClientSession(URL, **times)):
         with pytest.raises(ValueError, match=name):
             session(**{name: value})

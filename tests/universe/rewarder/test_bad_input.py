@@ -80,7 +80,7 @@ def others(server):
         yield go_on
 
 
-def test_repeated_id_ends_the_connection_with_its_reason(server, others):
+def test_repeated_message_id_closes_the_connection_with_a_reason(server, others):
     with opened(server) as bad:
         bad.send(ping())
         bad.send(ping())
@@ -97,7 +97,7 @@ def test_repeated_id_ends_the_connection_with_its_reason(server, others):
     eventually(lambda: server.clients == 2)
 
 
-def test_resets_without_end_are_refused(server, others):
+def test_resets_over_the_limit_get_error_replies(server, others):
     with opened(server) as bad:
         for number in range(1, 31):
             bad.send(message_of("v0.env.reset", number, '{"env_id":null}'))
@@ -120,7 +120,7 @@ def traced():
 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("claimed", [1 << 20, (1 << 20) - 1, 70_000])
-def test_a_length_that_lies_costs_no_memory_of_others(server, others, claimed):
+def test_false_frame_length_allocates_bounded_memory(server, others, claimed):
     """A frame that is announced and does not come: what is allowed at most is set aside."""
     before = memory()
     with contextlib.ExitStack() as stack:
@@ -132,7 +132,7 @@ def test_a_length_that_lies_costs_no_memory_of_others(server, others, claimed):
 
 
 @pytest.mark.usefixtures("traced")
-def test_a_client_that_never_reads_is_cut_off(others, server):
+def test_client_that_never_reads_is_closed_as_slow(others, server):
     backlog = 200_000
     with RewarderServer(
         "a", "127.0.0.1:0", auth="openai", backlog=backlog, ping_interval=None
@@ -173,7 +173,7 @@ def test_unread_replies_are_bounded(server, others):
         others()
 
 
-def test_invalid_server_message_ends_the_client_with_its_code():
+def test_invalid_server_message_closes_the_client_with_its_code():
     codes = []
 
     def lie(peer):

@@ -20,7 +20,7 @@ def serve(thing, url="universe://127.0.0.1:+0", **options):
     return rlwire.serve(thing, url, **{"lockstep": True, **options})
 
 
-def test_lockstep_needs_a_reset_after_an_episode():
+def test_lockstep_step_after_the_episode_requires_a_reset():
     with serve(cartpole) as server, rlwire.make(server.url) as env:
         assert env.observation_space == cartpole().observation_space
         env.reset()
@@ -30,7 +30,7 @@ def test_lockstep_needs_a_reset_after_an_episode():
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
-def test_real_time_and_gymnasiums_checks():
+def test_real_time_environment_passes_the_gymnasium_checker():
     with (
         serve(cartpole, lockstep=False, rate=500, auth="hush") as server,
         rlwire.make(server.url, auth="hush") as env,
@@ -62,7 +62,7 @@ def test_client_reconnects_to_a_restarted_server():
             assert env.step(0)[1] == 1.0
 
 
-def test_server_without_spaces_needs_them_given():
+def test_make_requires_spaces_if_the_server_describes_none():
     with (
         RewarderServer("somewhere", "127.0.0.1:0") as server,
         pytest.raises(TypeError, match="observation_space="),
@@ -70,7 +70,7 @@ def test_server_without_spaces_needs_them_given():
         rlwire.make(server.url)
 
 
-def test_observations_of_another_kind():
+def test_observation_outside_the_given_space_is_rejected():
     like = {"observation_space": spaces.Box(0, 1, (7,)), "action_space": spaces.Discrete(2)}
     with (
         serve(cartpole) as server,
@@ -94,7 +94,7 @@ class Recorder(gymnasium.Env):
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
 
-def test_numbers_of_a_discrete_space_arrive_as_its_elements():
+def test_discrete_actions_are_cast_to_elements_of_the_space():
     recorder = Recorder()
     with serve(recorder) as server, rlwire.make(server.url) as env:
         env.reset()

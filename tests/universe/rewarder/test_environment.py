@@ -48,7 +48,7 @@ def serving(tmp_path):
         yield serve
 
 
-def test_a_thousand_steps_of_cartpole(serving, tmp_path):
+def test_served_cartpole_equals_a_local_one_for_1000_steps(serving, tmp_path):
     """All that a local environment gives, in order, and an observer sees the same."""
     (tmp_path / "secret").write_text("sesame\n")
     address, process = serving("gym:CartPole-v1", "--auth-file", "secret", "--lockstep")
@@ -82,7 +82,7 @@ def test_a_thousand_steps_of_cartpole(serving, tmp_path):
 
 
 @pytest.mark.parametrize("mode", [("--rate", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
-def test_ctrl_c(serving, mode):
+def test_sigint_closes_clients_and_exits_with_status_0(serving, mode):
     """Clients are told, and the status is 0, whether steps are under way or not."""
     url = "universe://127.0.0.1:+0?password=openai"
     address, process = serving("gym:CartPole-v1", *mode, url=url)
@@ -101,7 +101,7 @@ def test_ctrl_c(serving, mode):
     assert "Traceback" not in log
 
 
-def test_wrong_actions_and_resets_are_refused():
+def test_invalid_actions_and_resets_get_error_replies():
     with (
         EnvironmentRewarder("gym:Pendulum-v1", "127.0.0.1:0", lockstep=True) as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
@@ -205,7 +205,7 @@ def scripted():
         (gives(SEEN, 1.0, np.zeros(2), False, {}), "ambiguous"),
     ],
 )
-def test_failed_step_ends_its_episode_only(scripted, fault, text):
+def test_failed_step_ends_only_its_episode(scripted, fault, text):
     environment, server, client = scripted
     with RewarderClient(str(server.address), observer=True) as observer:
         environment.script = [fault]
@@ -227,7 +227,7 @@ def test_failed_step_ends_its_episode_only(scripted, fault, text):
         raises(asyncio.CancelledError), raises(KeyboardInterrupt),
     ],
 )  # fmt: skip
-def test_failed_reset_is_refused_and_the_next_one_answered(scripted, fault):
+def test_failed_reset_gets_an_error_reply_and_the_next_succeeds(scripted, fault):
     environment, _, client = scripted
     environment.script = [fault]
     raised(PeerError, client.reset)
@@ -258,7 +258,7 @@ def test_failed_reset_is_refused_and_the_next_one_answered(scripted, fault):
     ],
     ids=["None", "list", "object", "held", "deep", "key", "many", "all", "text", "array"],
 )  # fmt: skip
-def test_info_never_ends_a_step(scripted, info, expected):
+def test_unencodable_info_never_fails_a_step(scripted, info, expected):
     environment, server, client = scripted
     environment.script = [
         gives(SEEN, {} if info is None else info),
@@ -279,7 +279,7 @@ def test_info_never_ends_a_step(scripted, info, expected):
         (np.float32(0.5), 0.5), (math.nan, math.nan), (-math.inf, -math.inf), (np.inf, math.inf),
     ],
 )  # fmt: skip
-def test_each_number_is_carried_as_reward(scripted, reward, expected):
+def test_reward_of_each_numeric_type_is_sent(scripted, reward, expected):
     environment, _, client = scripted
     environment.script = [gives(np.float32([np.nan, np.inf, -1]), reward, False, False, {})]
     client.act([("Action", 1)])
@@ -288,7 +288,7 @@ def test_each_number_is_carried_as_reward(scripted, reward, expected):
     np.testing.assert_equal(step.observation, [np.nan, np.inf, -1])
 
 
-def test_environment_has_one_thread(caplog):
+def test_environment_is_called_from_one_thread(caplog):
     """sqlite3's connections and OpenGL's contexts fail in another one."""
     made = []
 
@@ -313,7 +313,7 @@ def test_environment_has_one_thread(caplog):
     assert "0" in str(raised(RuntimeError, EnvironmentRewarder, fails))
 
 
-def test_server_that_stops_for_an_error_has_status_1(serving, tmp_path):
+def test_server_stopped_by_an_error_exits_with_status_1(serving, tmp_path):
     (tmp_path / "fatal.py").write_text(
         "import gymnasium\n"
         "class Never(gymnasium.spaces.Discrete):\n"

@@ -11,7 +11,7 @@ from tests.transports.test_forking import in_a_child
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 
 
-def test_the_client_and_the_server_stay_the_parent_s(answering, join):
+def test_forked_child_cannot_use_the_parents_client_and_server(answering, join):
     server = answering()
     client = join(server)
     client.reset(timeout=10)

@@ -102,7 +102,7 @@ def test_blocked_step_stalls_no_connection(counting, client, join):
     assert eventually(lambda: env.steps == 41)
 
 
-def test_environments_thread_reads_the_agents_connection_also_after_a_restart(counting, join):
+def test_environment_thread_reads_the_agent_after_a_restart(counting, join):
     server, env = counting
     for _ in range(2):
         env.threads.clear()
@@ -136,7 +136,7 @@ def test_observer_of_lockstep_receives_each_push_in_order(counting, client, join
     assert step.observation.max() == 220
 
 
-def test_another_agent_follows_one_that_is_killed_in_a_step(counting, client, join):
+def test_next_agent_is_served_after_one_is_killed_in_a_step(counting, client, join):
     server, env = counting
     env.gate.clear()
     client.act([("Action", 1)])
@@ -152,12 +152,12 @@ def test_another_agent_follows_one_that_is_killed_in_a_step(counting, client, jo
     assert env.steps == 41
 
 
-def test_connection_lost_between_two_steps_ends(counting, client):
+def test_connection_lost_between_steps_is_closed(counting, client):
     client._connection._sock.shutdown(socket.SHUT_RDWR)
     assert eventually(lambda: counting[0].clients == 0)
 
 
-def test_observations_of_an_environment_that_reuses_its_array_stay(counting):
+def test_observations_are_copied_from_a_reused_array(counting):
     server, _ = counting
     with rlwire.make(server.url) as env:
         env.reset()
@@ -168,7 +168,7 @@ def test_observations_of_an_environment_that_reuses_its_array_stay(counting):
             assert (seen == number).all()
 
 
-def test_terminal_observation_stays_although_the_reset_writes_to_its_array():
+def test_terminal_observation_is_copied_before_the_reset():
     """It is larger than what the system accepts at once."""
 
     class Ends(Counter):
@@ -227,7 +227,7 @@ def of_each_kind():
 
 
 @pytest.mark.parametrize("space", [*of_each_kind()], ids=lambda space: str(space)[:60])
-def test_arrays_are_equal_as_binary_messages_and_as_numbers(space, monkeypatch):
+def test_binary_and_text_observations_are_equal(space, monkeypatch):
     seen = []
     with rlwire.serve(
         functools.partial(Sampled, space), "universe://127.0.0.1:+0", lockstep=True
@@ -240,7 +240,7 @@ def test_arrays_are_equal_as_binary_messages_and_as_numbers(space, monkeypatch):
     assert data_equivalence(*seen)
 
 
-def test_nan_and_infinities_are_in_binary_messages():
+def test_nan_and_infinities_are_sent_in_binary_messages():
     value = np.array([np.nan, np.inf, -np.inf] * 100, np.float32)
     strange = Sampled(spaces.Box(-np.inf, np.inf, (300,), np.float32))
     strange.reset = lambda **_: (value, {})

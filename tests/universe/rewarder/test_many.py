@@ -180,7 +180,7 @@ def test_messages_queued_for_the_loop_keep_their_order(serving, join, factory):
         assert texts == [str(number) for number in range(60)]
 
 
-def test_a_lock_that_both_take_is_no_deadlock(serving, join):
+def test_lock_shared_by_pusher_and_event_loop_does_not_deadlock(serving, join):
     """A thread pushes under a lock of the user's, which the event loop waits for meanwhile."""
     lock = threading.Lock()
     received = 0
@@ -226,7 +226,7 @@ def test_client_goes_on_after_ctrl_c_in_a_step(serving, join, ctrl_c):
         assert agent.step(10).texts == ("go on",)
 
 
-def test_an_agent_that_only_acts(serving, join):
+def test_agent_that_only_acts_is_served_without_deadlock(serving, join):
     """What comes is taken in meanwhile: neither side waits for the other to read."""
     reported = 0
 

@@ -88,7 +88,7 @@ def port():
         running.shutdown()
 
 
-def test_its_server(port):
+def test_client_plays_on_the_server_of_universe(port):
     raised(PeerError, RewarderClient(f"127.0.0.1:{port}", auth="wrong").connect)
     with RewarderClient(f"127.0.0.1:{port}") as client:
         assert client.session.env_id == "internet.SlitherIO-v0"
@@ -133,7 +133,7 @@ def play(port, seen):
             seen.append((closed.rcvd.code, closed.rcvd.reason))
 
 
-def test_its_client():
+def test_client_of_universe_plays_on_the_server():
     found = []
     with (
         RewarderServer("test.Game-v0", "127.0.0.1:0", auth="openai") as server,

@@ -26,7 +26,7 @@ def joined(answering):
     return join
 
 
-def test_steps_work_with_pauses_between_them(joined):
+def test_client_receives_steps_after_pauses(joined):
     """Steps one after another, some with a pause before, in which the reader's thread reads."""
     server, client = joined(on_action=lambda action: server.text(str(action.action[0][1])))
     with client:
@@ -42,7 +42,7 @@ def test_steps_work_with_pauses_between_them(joined):
         assert client.ping(10) > 0
 
 
-def test_take_returns_received_messages_without_waiting(joined):
+def test_poll_returns_received_messages_without_waiting(joined):
     server, client = joined()
     with client:
         assert client.poll().count == 0
@@ -59,7 +59,7 @@ def test_take_returns_received_messages_without_waiting(joined):
         assert "stops" in str(raised(PeerError, client.poll))
 
 
-def test_agent_that_keeps_acting_is_a_few_frames_behind_at_most(joined):
+def test_acting_agent_lags_by_a_few_frames_at_most(joined):
     server, client = joined()
     behind = []
     with client:

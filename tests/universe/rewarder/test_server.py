@@ -34,7 +34,7 @@ def test_actions_are_received_by_the_server(answering, join):
     assert client.ping() > 0  # it goes on
 
 
-def test_resets_that_wait_in_a_queue(serving, join):
+def test_queued_resets_are_accepted_and_rejected(serving, join):
     server = serving(rate=30)
     client = join(server)
     session = client.session
@@ -60,7 +60,7 @@ def test_resets_that_wait_in_a_queue(serving, join):
     assert (session.env_id, session.env_state, session.fps) == ("other", "running", 12.5)
 
 
-def test_reset_that_raises_or_times_out_gets_an_error_reply(serving, join, caplog):
+def test_failed_or_timed_out_reset_gets_an_error_reply(serving, join, caplog):
     hold = threading.Event()
 
     def on_reset(request):
@@ -85,7 +85,7 @@ def test_reset_that_raises_or_times_out_gets_an_error_reply(serving, join, caplo
     assert client.session.episode_id == server.episode_id == "3"
 
 
-def test_the_original_s_observer(answering, join):
+def test_observer_of_universe_is_served(answering, join):
     """It pings ten times, resets whether it may or not, and fails on a refusal."""
     server = answering()
     agent = join(server)
@@ -142,7 +142,7 @@ def test_second_active_client_is_rejected(answering, join):
 
 
 @pytest.mark.parametrize("password", ["no", "opena", "openaio", "pä"])
-def test_a_wrong_password(answering, join, password):
+def test_wrong_password_closes_the_connection_with_a_reason(answering, join, password):
     server = answering()
     raised(PeerError, join, server, password)
     with connect_websocket(f"ws://{server.address}/", kind="text") as peer:
@@ -156,7 +156,7 @@ def test_a_wrong_password(answering, join, password):
     assert server.statistics()["refused"] == 2
 
 
-def test_client_that_answers_no_ping_is_closed(serving):
+def test_client_without_pong_is_closed(serving):
     server = serving(ping_interval=0.2, ping_timeout=0.2)
     with raw_client(server, observer=False) as silent:
         eventually(lambda: server.clients == 1)
@@ -166,7 +166,7 @@ def test_client_that_answers_no_ping_is_closed(serving):
             pass
 
 
-def test_a_server_that_stops_says_so(answering, join):
+def test_stopping_server_closes_its_clients_with_a_reason(answering, join):
     server = answering()
     client = join(server)
     client.reset()
@@ -181,7 +181,7 @@ def test_a_server_that_stops_says_so(answering, join):
         assert again.reset() == "3"
 
 
-def test_client_knows_lag_clock_offset_and_statistics(answering, join):
+def test_client_reports_lag_clock_offset_and_statistics(answering, join):
     server = answering()
     client = join(server)
     client.reset()
@@ -197,7 +197,7 @@ def test_client_knows_lag_clock_offset_and_statistics(answering, join):
     assert client.unknown() == []
 
 
-def test_the_port_of_the_document():
+def test_default_port_is_15900():
     assert RewarderServer("a").address == parse("127.0.0.1:15900")
 
 

@@ -20,7 +20,7 @@ def picture(seed, height=48, width=64):
     return frame
 
 
-def test_a_task_watches_and_plays():
+def test_async_client_receives_frames_and_sends_keys():
     received = []
 
     async def run():
@@ -64,7 +64,7 @@ def test_unconnected_client_raises():
     client.close()
 
 
-def test_client_connects_again_and_keeps_its_picture_when_the_server_ends():
+def test_client_reconnects_and_keeps_its_framebuffer():
     display = Display(8, 4)
     with RfbServer(display, "127.0.0.1:0") as server:
         client = RfbClient(str(server.address))

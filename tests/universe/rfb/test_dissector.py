@@ -57,7 +57,7 @@ def served(*messages, form=rfb.RGBX, cut=1000):
 
 @pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
 @pytest.mark.parametrize("cut", [1 << 20, 7])
-def test_a_conversation(encoding, cut):
+def test_dissector_decodes_a_captured_session(encoding, cut):
     seen = []
     found = {}
     names = set()
@@ -99,7 +99,7 @@ def test_colours_have_the_same_order_in_every_format(form, pixel):
 
 
 @pytest.mark.parametrize("cut", [1000, 1])
-def test_messages_of_other_servers(cut):
+def test_dissector_decodes_messages_of_other_servers(cut):
     cursor = sign(Encoding.CURSOR, 0, 0, 9, 3, bytes(9 * 3 * 4 + 2 * 3))
     resized = sign(Encoding.EXTENDED_DESKTOP_SIZE, 0, 0, 3, 2, b"\1\0\0\0" + bytes(16))
     until_last = b"\0\0\xff\xff" + cursor + sign(Encoding.LAST_RECT, 0, 0, 0, 0)
@@ -114,7 +114,7 @@ def test_messages_of_other_servers(cut):
     assert len(last.value["rectangles"]) == 1
 
 
-def test_pixels_that_cannot_be_read():
+def test_dissector_marks_undecodable_pixels():
     packed = zlib.compressobj()
     good = packed.compress(b"\1\1\2\3") + packed.flush(zlib.Z_SYNC_FLUSH)
     updates = [
@@ -135,7 +135,7 @@ def test_pixels_that_cannot_be_read():
     assert (message.kind, "received" in message.error) == ("damaged", True)
 
 
-def test_screen_after_a_gap_is_missing_until_complete():
+def test_dissector_omits_the_screen_after_a_gap_until_complete():
     dissector = RfbDissector()
     part = update(sign(Encoding.RAW, 0, 0, 1, 1, b"\1\2\3\0"))
     whole = update(sign(Encoding.RAW, 0, 0, 4, 2, bytes(32)))
@@ -148,5 +148,5 @@ def test_screen_after_a_gap_is_missing_until_complete():
 
 
 @pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
-def test_damaged_bytes(encoding):
+def test_dissector_survives_damaged_bytes(encoding):
     assert damage(lambda: RfbDissector(Limits(pixels=10_000)), captured(encoding), 150)

@@ -120,7 +120,7 @@ def test_input_reaches_the_display():
         client.update(SOON)  # it goes on
 
 
-def test_passwords():
+def test_view_password_allows_viewing_only():
     events = []
     display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
     with RfbServer(display, "127.0.0.1:0", auth="secret", view_auth="look") as server:
@@ -134,7 +134,7 @@ def test_passwords():
         raised(PeerError, watching(server, auth="guess").connect)
 
 
-def test_a_client_that_never_reads_is_closed(caplog):
+def test_client_that_never_reads_is_closed(caplog):
     display = Display(1000, 800)
     caplog.set_level(logging.WARNING)
     times = Timeouts(idle=None, write=0.5)
@@ -184,7 +184,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-def test_a_flood_leaves_the_others_alone(what):
+def test_flooding_client_delays_no_other_viewer(what):
     display = Display(WIDTH, HEIGHT)
     with (
         RfbServer(display, "127.0.0.1:0") as server,
@@ -210,7 +210,7 @@ def test_a_flood_leaves_the_others_alone(what):
                 see(good, frame(seed))
 
 
-def test_bad_message_ends_that_connection_only(caplog):
+def test_invalid_message_closes_only_its_connection(caplog):
     display = Display(WIDTH, HEIGHT)
     with (
         RfbServer(display, "127.0.0.1:0", limits=Limits(string=1000)) as server,
