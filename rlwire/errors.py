@@ -56,6 +56,13 @@ _PATH = 200  # characters
 _TEXT = 2000
 
 
+def _rebuilt(kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
+
 def shown(text: str, most: int = _PATH) -> str:
     """Return `text` for an error or a log: one line, printable, at most `most` characters.
 
@@ -120,7 +127,7 @@ class RlwireError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default pickle calls the class with `args`, which are not those of subclasses.
-        return type(self).__new__, (type(self),), {**vars(self), "args": self.args}
+        return _rebuilt, (type(self), self.args, vars(self))
 
 
 class EncodeError(RlwireError, ValueError):

@@ -109,8 +109,7 @@ def _replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack
         for name in _MODULES:
             if name in sys.modules:
                 replace(sys.modules[name])
-            else:
-                undo.callback(after_import(name, replace))
+            undo.callback(after_import(name, replace))
         replace_code(undo, utils, _CODE, ours)
     except BaseException:
         undo.close()

@@ -68,12 +68,20 @@ def connect(
 
 
 async def connect_asyncio(
-    url: str, inner: Layer | None = None, *, tls: TLS = None, **options: Any
+    url: str,
+    inner: Layer | None = None,
+    *,
+    tls: TLS = None,
+    timeout: Timeouts | float | None = None,
+    backoff: Backoff | None = None,
+    record: Recording | None = None,
+    **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
     """Connect on the running event loop; arguments and errors as for `connect`."""
-    dialing = {name: options.pop(name, None) for name in ("timeout", "backoff", "record")}
     where, session, context = _dialed(url, inner, tls, options)
-    return await tcp_asyncio.connect(where, session, tls=context, **dialing)
+    return await tcp_asyncio.connect(
+        where, session, timeout=timeout, tls=context, backoff=backoff, record=record
+    )
 
 
 def _dialed(

@@ -138,10 +138,10 @@ def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     ):
         values = section._values
         for name, kind in kinds.items():
+            if name in values:
+                values[name] = _checked(path, prefix + name, kind, values[name])
             if name in flags:
                 values[name] = flags.pop(name)
-            elif name in values:
-                values[name] = _checked(path, prefix + name, kind, values[name])
     found = {**_DEFAULTS, **file._values, **flags}
     if environment._values:
         found["environment"] = environment

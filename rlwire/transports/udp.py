@@ -219,28 +219,40 @@ class DatagramDriver(_Closing):
         return self.sock.statistics()
 
 
-def bind(address: AddressLike, **options: Any) -> DatagramSocket:
+def bind(
+    address: AddressLike,
+    *,
+    limit: int = 1200,
+    cipher: Cipher | None = None,
+    record: Recording | None = None,
+) -> DatagramSocket:
     """Return a server's socket; with port 0 the system chooses the port.
 
-    The options are arguments of `DatagramSocket`. A warning is logged if other machines can reach a
-    server without a cipher.
+    A warning is logged if other machines can reach a server without a cipher.
     """
     where = parse(address)
     family, sockaddr = where.resolve(listen=True, datagram=True)[0]
-    made = _open(family, where, sockaddr, **options)
-    if made.cipher is None:
+    made = _open(family, where, sockaddr, limit=limit, cipher=cipher, record=record)
+    if cipher is None:
         warn_if_exposed(made.address, "a cipher at both ends")
     return made
 
 
-def dial(address: AddressLike, **options: Any) -> DatagramSocket:
+def dial(
+    address: AddressLike,
+    *,
+    limit: int = 1200,
+    cipher: Cipher | None = None,
+    record: Recording | None = None,
+) -> DatagramSocket:
     """Return a client's socket, which receives from all addresses, without sending anything."""
     server = parse(address)
     family, remote = server.resolve(datagram=True)[0]
     hosts = ("::1", "::") if family == socket.AF_INET6 else ("127.0.0.1", "0.0.0.0")
     where = Address(hosts[0] if Address(remote[0]).loopback else hosts[1])
     while True:
-        made = _open(family, where, (where.host, 0), remote=remote, **options)
+        options = {"limit": limit, "cipher": cipher, "remote": remote, "record": record}
+        made = _open(family, where, (where.host, 0), **options)
         if made.address.port != remote[1]:
             return made
         made.close()  # the server's own port: on loopback the client would receive from itself

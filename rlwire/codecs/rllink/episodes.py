@@ -135,7 +135,11 @@ class Episode:
         if outputs is None:
             outputs = {}
         output_fields = _Fields(outputs, f"{path}.extra_model_outputs")
-        infos = fields.buffer("infos", raw=True)[0] if fields.get("infos") is not None else None
+        infos = fields.buffer("infos", raw=True)[0] if fields.get("infos") is not None else ()
+        empty = all(each is None or (type(each) is dict and not each) for each in infos)
+        custom = {}
+        if fields.get("custom_data") is not None:
+            custom = fields._typed("custom_data", (dict,), "a map")
         episode = cls(
             fields.buffer("observations")[0],
             fields.buffer("actions")[0],
@@ -143,12 +147,12 @@ class Episode:
             fields.flag("is_terminated"),
             fields.flag("is_truncated"),
             {name: output_fields.buffer(name)[0] for name in outputs},
-            list(infos) if infos is not None and any(infos) else None,
+            None if empty else list(infos),
             fields.text("id_"),
             fields.count("t_started"),
             lookback,
             fields.seconds(),
-            fields.get("custom_data") or {},
+            custom,
         )
         return episode._checked(path)
 

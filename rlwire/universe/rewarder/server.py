@@ -546,8 +546,8 @@ class RewarderService(Service[AsyncConnection]):
 
     def on_event(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
         """Process an action or a reset, in the thread that has received it."""
+        self.actions += type(event) is AgentAction  # before a client can hold its step
         self._receive(event, connection)
-        self.actions += type(event) is AgentAction
 
     def _forget(self, connection: AsyncConnection, session: RewarderServerSession) -> None:
         if self.clients.pop(session, None) and session.close_reason is not None and self._loop:
