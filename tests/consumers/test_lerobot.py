@@ -581,6 +581,8 @@ def test_modules_imported_after_install_have_no_pickle(tmp_path):
         "assert 'lerobot.async_inference.policy_server' not in sys.modules\n"
         "from lerobot.async_inference import policy_server, robot_client\n"
         "assert pickle not in (policy_server.pickle, robot_client.pickle)\n"
+        "import importlib; importlib.reload(policy_server)\n"
+        "assert policy_server.pickle is not pickle\n"
         "rlwire.uninstall('lerobot')\n"
         "assert policy_server.pickle is robot_client.pickle is pickle\n"
     )

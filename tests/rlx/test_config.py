@@ -126,6 +126,10 @@ class TestTraining:
         assert (training.max_episodes, training.infinite_run) == (9, True)
         assert options.get("environment/max_episodes") == 9
 
+    def test_invalid_value_in_the_file_is_an_error_beside_its_flag(self, start, write):
+        with pytest.raises(ValueError, match="exploit"):
+            start("--config", write("exploit: xx"), "--exploit", "True")
+
     def test_server_address_is_read_from_an_environment_variable(self, start, write, monkeypatch):
         text = """
             relaax-rlx-server:
