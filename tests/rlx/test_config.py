@@ -127,8 +127,9 @@ class TestTraining:
         assert options.get("environment/max_episodes") == 9
 
     def test_invalid_value_in_the_file_is_an_error_beside_its_flag(self, start, write):
+        start("--config", write("exploit: xx"), "--exploit", "True")
         with pytest.raises(ValueError, match="exploit"):
-            start("--config", write("exploit: xx"), "--exploit", "True")
+            options.load()
 
     def test_server_address_is_read_from_an_environment_variable(self, start, write, monkeypatch):
         text = """
