@@ -55,13 +55,11 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
         return decode(data)
     except msgspec.ValidationError as error:
         raise misfit(error) from None
-    except msgspec.DecodeError as error:
-        found = _BYTE.search(str(error))
-        offset = int(found[1]) if found else len(data)
-        words = "JSON is malformed" if found else "JSON is truncated"
-        raise DecodeError(words, offset=offset) from None
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"JSON is not UTF-8: {error.reason}", offset=_bad_byte(data)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if found := _BYTE.search(str(error)):
+            raise DecodeError("JSON is malformed", offset=int(found[1])) from None
+        # What is not UTF-8 is a UnicodeDecodeError of msgspec before 0.23.
+        raise _not_utf8(data) or DecodeError("JSON is truncated", offset=len(data)) from None
     except RecursionError:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
 
@@ -75,12 +73,12 @@ def misfit(error: Exception, path: str = "$") -> DecodeError:
     return DecodeError(words, path=path + inside.rstrip("`"))
 
 
-def _bad_byte(data: bytes) -> int:
+def _not_utf8(data: bytes) -> DecodeError | None:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        return error.start
-    return 0
+        return DecodeError(f"JSON is not UTF-8: {error.reason}", offset=error.start)
+    return None
 
 
 _decode: Final = msgspec.json.Decoder().decode

@@ -328,7 +328,8 @@ def test_dissector_decodes_steps_of_the_reference_client():
     dm_env_adaptor = pytest.importorskip("dm_env_rpc.v1.dm_env_adaptor")
     walk = Walk()
     with (
-        rlwire.serve(walk, "dm-env-rpc://127.0.0.1:0") as server,
+        # A factory, because the second call may begin before the server has ended the first.
+        rlwire.serve(lambda: walk, "dm-env-rpc://127.0.0.1:0") as server,
         relay(parse_url(server.url).port or 0) as relayed,
         grpc.insecure_channel(f"127.0.0.1:{relayed.port}") as channel,
     ):
