@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -52,11 +53,24 @@ def run(
         from honcho.printer import Printer
 
     class EndingPrinter(Printer):
-        """Ends all processes after they have started, if standard output is closed."""
+        """Ends all processes after they have started, if standard output is closed.
 
-        started, closed = 0, False
+        honcho writes in a signal's handler too. A stream raises a RuntimeError if that happens
+        while it writes, so these messages wait.
+        """
+
+        started, closed, writing = 0, False, False
 
         def write(self, message: Any) -> None:
+            waiting.append(message)
+            while waiting and not self.writing:
+                self.writing = True
+                try:
+                    self._write(waiting.popleft())
+                finally:
+                    self.writing = False
+
+        def _write(self, message: Any) -> None:
             system = message.name == honcho.manager.SYSTEM_PRINTER_NAME
             self.started += system and " started (pid=" in message.data
             try:
@@ -68,6 +82,7 @@ def run(
                 self.closed = False
                 signal.raise_signal(signal.SIGTERM)
 
+    waiting: deque[Any] = deque()
     with tempfile.TemporaryDirectory(prefix="rlwire-") as ends:
         found = commands(
             application, components, copies=copies, exploit=exploit, show_ui=show_ui, ends=ends

@@ -91,6 +91,34 @@ def test_application_ends_when_its_output_is_closed(endless):
     assert not (endless.parent / "rlx").exists()
 
 
+SIGNALLED = """
+import io, signal, sys
+from rlwire.relaax.applications import read_application
+from rlwire.relaax.applications.running import run
+
+class Raw(io.FileIO):
+    def write(self, data):
+        if b"line 9" in bytes(data):
+            signal.raise_signal(signal.SIGINT)
+        return super().write(data)
+
+sys.stdout = io.TextIOWrapper(io.BufferedWriter(Raw(1, "w", closefd=False)))
+sys.exit(run(read_application("app.yaml"), ["environment"]))
+"""
+
+
+def test_signal_that_arrives_while_a_line_is_written_ends_the_application(tmp_path):
+    program = "import itertools\nfor i in itertools.count(): print('line', i, flush=True)"
+    (tmp_path / "play.py").write_text(program)
+    (tmp_path / "app.yaml").write_text("environment: {run: python play.py}")
+    (tmp_path / "signalled.py").write_text(SIGNALLED)
+    with running(tmp_path, program=(sys.executable, "signalled.py")) as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output[-2000:]
+    assert "SIGINT received" in output
+    assert "environment-0 stopped" in output
+
+
 COPY = """
 import sys, time
 from pathlib import Path
