@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -24,6 +25,10 @@ from PIL import Image
 from rlwire import buffers
 from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.layer import Layer, LayerPhase
+
+# Processes that tests start by multiprocessing import what they run from here, also where pytest
+# has not put this folder on the path. At the end, so that rlwire is the installed one.
+sys.path.append(str(Path(__file__).parents[1]))
 
 # Ctrl-C is ignored in what a shell script starts in the background, and in what that starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
