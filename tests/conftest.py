@@ -173,7 +173,9 @@ if buffers.DEBUG:
         """Whatever a test received into is freed when it ends."""
         before = buffers.live_blocks()
         yield
-        # pytest keeps what is logged, and an error among it the frames that it came through.
+        # pytest keeps the values of fixtures, such as a closed connection with its last block, and
+        # what is logged, and an error among it the frames that it came through.
+        request.node.funcargs.clear()
         logged = request.config.pluginmanager.get_plugin("logging-plugin")
         deadline = time.monotonic() + 2.0  # a connection's thread may still be on its way out
         while buffers.live_blocks() > before and time.monotonic() < deadline:
