@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from bench_make import RPC, started
+from bench_make import RPC, start_server
 from pairs import TINY, print_head, print_table
 
 import rlwire
@@ -43,7 +43,7 @@ def main() -> None:
     print_head("Recording a client's connection, 112,896 bytes a step.", "mcap")
     rows = []
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        url = started(stack, Frames, RPC, workers="asyncio")
+        url = start_server(stack, Frames, RPC, workers="asyncio")
         record = f"{folder}/run.mcap"
         clients = [rlwire.make(url), rlwire.make(url, record=record)]
         for client in clients:
