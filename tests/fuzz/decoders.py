@@ -511,4 +511,4 @@ DECODERS = {
     "perlert_cipher": feed_cipher, "streams": feed_stream, "checkpoints": feed_checkpoints,
     "rllink": feed_rllink,
 }  # fmt: skip
-"""By the names of their folders in `corpus/`."""
+"""By their names in `corpus.json`."""

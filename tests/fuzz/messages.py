@@ -1,7 +1,9 @@
 """Messages of every codec, as values and as bytes, for what wants some of each kind."""
 
+import json
 import struct
 import zlib
+from pathlib import Path
 
 import conversations
 import numpy as np
@@ -226,6 +228,15 @@ def http2_frames():
         frame(2, 0, 1, bytes(5)) + frame(99, 0, 1, b"what") + frame(5, 4, 1, bytes(4)),
     ]
     return [first + one for one in (*data, *others, b"".join(data[:3]))]
+
+
+CORPUS = Path(__file__).with_name("corpus.json")
+
+
+def corpus():
+    """The inputs that searches of `tests/fuzz/run` have kept, by decoder."""
+    kept = json.loads(CORPUS.read_text())
+    return {name: [bytes.fromhex(data) for data in kept[name]] for name in kept}
 
 
 def seeds(decoder):
