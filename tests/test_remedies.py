@@ -95,8 +95,7 @@ def test_port_in_use_suggests_port_0(scheme):
         url = f"{scheme}://127.0.0.1:{taken.getsockname()[1]}"
         if kind == socket.SOCK_STREAM:
             taken.listen()
-        with pytest.raises(OSError, match="port 0"):
-            rlwire.serve(Floor, url)
+        assert "port 0" in str(raised(OSError, rlwire.serve, Floor, url))
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,7 @@ def test_bytearray_cannot_be_resized_while_a_view_exists(codec):
     found = codec.decode(data, copy=False)
     raised(BufferError, data.append, 1)
     del found
-    with pytest.raises(DecodeError):
-        codec.decode(memoryview(data)[:-1], copy=False)
+    raised(DecodeError, codec.decode, memoryview(data)[:-1], copy=False)
     gc.collect()
     data.clear()
     assert np.array_equal(copied[0], floats(10))

@@ -12,23 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs.rewarder import (
-    AgentAction,
-    ConnectionClose,
-    ControlPing,
-    EnvDescribe,
-    EnvObservation,
-    EnvReset,
-    EnvReward,
-    EnvStep,
-    EnvText,
-    ReplyControlPing,
-    ReplyEnvReset,
-    ReplyError,
-    UnknownMessage,
-    decode,
-    encode,
-)
+from rlwire.codecs import rewarder as r
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rewarder.rules import Push
@@ -44,20 +28,20 @@ NUMBERS_SEEN = [0.12, 0.51, 2.0, 12.0]
 
 # The document's examples, read as the JSON that the program speaks; here with all headers.
 BODIES = [
-    ({"env_id": ENV, "env_state": "running", "fps": 60}, EnvDescribe(ENV, "running", 60)),
-    ({"env_id": ENV, "env_state": "running"}, EnvDescribe(ENV, "running")),
-    ({"reward": -3, "done": False, "info": {}}, EnvReward(-3, False, {})),
-    ({"text": "this is some text"}, EnvText("this is some text")),
-    ({"observation": NUMBERS_SEEN}, EnvObservation(np.array(NUMBERS_SEEN))),
-    ({"message": "time limit reached"}, ConnectionClose("time limit reached")),
-    ({"message": "No such environment: llama"}, ReplyError("No such environment: llama")),
-    ({}, ReplyEnvReset()),
-    ({}, ReplyControlPing()),
-    ({"action": AXES}, AgentAction(AXES)),
-    ({"env_id": GAME}, EnvReset(GAME)),
-    ({"env_id": GAME, "seed": 7, "fps": 30}, EnvReset(GAME, 7, 30)),
-    ({}, ControlPing()),
-    ({"a": [1, {"b": None}]}, UnknownMessage("v1.new", {"a": [1, {"b": None}]})),
+    ({"env_id": ENV, "env_state": "running", "fps": 60}, r.EnvDescribe(ENV, "running", 60)),
+    ({"env_id": ENV, "env_state": "running"}, r.EnvDescribe(ENV, "running")),
+    ({"reward": -3, "done": False, "info": {}}, r.EnvReward(-3, False, {})),
+    ({"text": "this is some text"}, r.EnvText("this is some text")),
+    ({"observation": NUMBERS_SEEN}, r.EnvObservation(np.array(NUMBERS_SEEN))),
+    ({"message": "time limit reached"}, r.ConnectionClose("time limit reached")),
+    ({"message": "No such environment: llama"}, r.ReplyError("No such environment: llama")),
+    ({}, r.ReplyEnvReset()),
+    ({}, r.ReplyControlPing()),
+    ({"action": AXES}, r.AgentAction(AXES)),
+    ({"env_id": GAME}, r.EnvReset(GAME)),
+    ({"env_id": GAME, "seed": 7, "fps": 30}, r.EnvReset(GAME, 7, 30)),
+    ({}, r.ControlPing()),
+    ({"a": [1, {"b": None}]}, r.UnknownMessage("v1.new", {"a": [1, {"b": None}]})),
 ]
 EXAMPLES = [
     (message.method, HEADERS, body, message.with_headers(**HEADERS)) for body, message in BODIES
@@ -72,40 +56,40 @@ def wire(method, headers, body):
 @BY_METHOD
 def test_example_of_each_method_round_trips(method, headers, body, message):
     text = wire(method, headers, body)
-    assert repr(decode(text)) == repr(message)  # arrays have no one truth value
+    assert repr(r.decode(text)) == repr(message)  # arrays have no one truth value
     for order in ({"body": body, "headers": headers, "method": method}, json.loads(text)):
-        assert repr(decode(json.dumps(order, indent=2).encode())) == repr(message)
+        assert repr(r.decode(json.dumps(order, indent=2).encode())) == repr(message)
     assert message.method == method
-    again = encode(message)
+    again = r.encode(message)
     if method == "v0.env.reset":  # it says of seed and fps that there are none
         body = {"seed": None, "fps": None, **body}
     assert json.loads(again) == json.loads(wire(method, headers, body))
-    assert repr(decode(again)) == repr(message)
+    assert repr(r.decode(again)) == repr(message)
 
 
 @BY_METHOD
 def test_truncated_message_is_rejected(method, headers, body, message):
     for text in (wire(method, headers, body), wire(method, headers, body)[::-1]):
         for size in range(len(text)):
-            assert raised(DecodeError, decode, text[:size]).offset <= size
+            assert raised(DecodeError, r.decode, text[:size]).offset <= size
 
 
 def test_null_header_is_decoded_as_missing():
     names = ("sent_at", "message_id", "episode_id", "parent_message_id", "parent_runtime")
-    message = decode(wire("v0.control.ping", dict.fromkeys(names), {}))
-    assert message == ControlPing()
-    assert encode(message) == b'{"method":"v0.control.ping","headers":{},"body":{}}'
-    assert decode(b'{"method":"v0.control.ping","headers":null,"body":null}') == message
-    assert decode(b'{"method":"v0.control.ping"}') == message
-    reset = decode(wire("v0.env.reset", {}, {"env_id": None, "seed": None, "fps": None}))
-    assert reset == EnvReset(None)
+    message = r.decode(wire("v0.control.ping", dict.fromkeys(names), {}))
+    assert message == r.ControlPing()
+    assert r.encode(message) == b'{"method":"v0.control.ping","headers":{},"body":{}}'
+    assert r.decode(b'{"method":"v0.control.ping","headers":null,"body":null}') == message
+    assert r.decode(b'{"method":"v0.control.ping"}') == message
+    reset = r.decode(wire("v0.env.reset", {}, {"env_id": None, "seed": None, "fps": None}))
+    assert reset == r.EnvReset(None)
 
 
 def test_encoder_sets_time_and_id_given_as_arguments():
-    message = EnvReward(1.5, True, {"a": 1}, sent_at=1, message_id=2, episode_id="1.0")
-    stamped = json.loads(encode(message, sent_at=7.25, message_id=9))
+    message = r.EnvReward(1.5, True, {"a": 1}, sent_at=1, message_id=2, episode_id="1.0")
+    stamped = json.loads(r.encode(message, sent_at=7.25, message_id=9))
     assert stamped["headers"] == {"sent_at": 7.25, "message_id": 9, "episode_id": "1.0"}
-    assert json.loads(encode(message))["headers"]["message_id"] == 2
+    assert json.loads(r.encode(message))["headers"]["message_id"] == 2
 
 
 @pytest.mark.parametrize(
@@ -118,13 +102,13 @@ def test_encoder_sets_time_and_id_given_as_arguments():
 )  # fmt: skip
 def test_numeric_observations_are_decoded_as_arrays(observation, dtype):
     for more in ({}, {"more": 1}):
-        message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
-        assert isinstance(message, EnvObservation)
+        message = r.decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
+        assert isinstance(message, r.EnvObservation)
         array = message.observation
         assert isinstance(array, np.ndarray)
         assert array.dtype == dtype
         assert array.tolist() == observation
-        assert json.loads(encode(message))["body"]["observation"] == observation
+        assert json.loads(r.encode(message))["body"]["observation"] == observation
 
 
 @pytest.mark.parametrize(
@@ -133,8 +117,8 @@ def test_numeric_observations_are_decoded_as_arrays(observation, dtype):
 )
 def test_non_numeric_observations_are_decoded_unchanged(observation):
     for more in ({}, {"more": 1}):
-        message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
-        assert isinstance(message, EnvObservation)
+        message = r.decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
+        assert isinstance(message, r.EnvObservation)
         assert message.observation == observation
         assert message.extra_body == more
 
@@ -143,7 +127,7 @@ def test_non_numeric_observations_are_decoded_unchanged(observation):
     ("reward", "text"), [(np.float64(0.1), b"0.1"), (np.int16(-3), b"-3"), (np.array(2.5), b"2.5")]
 )
 def test_numpy_rewards_are_encoded_as_numbers(reward, text):
-    assert b'"reward":' + text + b',"done":true' in encode(EnvReward(reward, True))
+    assert b'"reward":' + text + b',"done":true' in r.encode(r.EnvReward(reward, True))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +175,7 @@ def test_numpy_rewards_are_encoded_as_numbers(reward, text):
 )  # fmt: skip
 def test_malformed_message_error_has_offset_or_path(text, where):
     """Errors have the offset, or the path and, if it was read, the method."""
-    caught = raised(DecodeError, decode, text)
+    caught = raised(DecodeError, r.decode, text)
     assert where == (caught.offset if isinstance(where, int) else caught.path)
     method = re.match(rb'{"method":"(v.[a-z.]+)"', text)
     if method is not None and b" x" not in text and b"01" not in text and b"True" not in text:
@@ -214,8 +198,8 @@ def test_message_over_the_limits_is_rejected(body, limits, name):
     for order in (("method", "body"), ("body", "method")):
         parts = {"method": "v0.env.observation", "body": body}
         text = json.dumps({part: parts[part] for part in order}).encode()
-        decode(text)
-        assert raised(LimitExceeded, decode, text, limits=limits).limit == name
+        r.decode(text)
+        assert raised(LimitExceeded, r.decode, text, limits=limits).limit == name
 
 
 def test_json_over_the_depth_limit_is_rejected():
@@ -227,58 +211,58 @@ def test_json_over_the_depth_limit_is_rejected():
         b'{"x":["]]]]]]]",' + b"[" * 65,
         b'{"x":["]]]]]]]\\"]",' + b"[" * 65,
     ):
-        assert raised(LimitExceeded, decode, text).limit == "depth"
+        assert raised(LimitExceeded, r.decode, text).limit == "depth"
 
 
 @pytest.mark.parametrize(
     ("message", "path"),
     [
-        (EnvReward(0, False, {"a": [object()]}), "$.body.info.a[0]"),
-        (EnvText("\ud800"), "$.body.text"),
-        (EnvObservation([math.inf, object()]), "$.body.observation[0]"),
-        (EnvObservation(np.array([1j])), "$.body.observation"),
-        (AgentAction([("K", object())]), "$.body.action[0][1]"),
-        (ControlPing(sent_at=float("inf")), "$.headers.sent_at"),
-        (ControlPing(extra_headers={"a": object()}), "$.headers.a"),
-        (ControlPing(extra_body={"a": object()}), "$.body.a"),
-        (ControlPing(extra={"a": object()}), "$.a"),
-        (UnknownMessage("x", {"a": object()}), "$.body.a"),
+        (r.EnvReward(0, False, {"a": [object()]}), "$.body.info.a[0]"),
+        (r.EnvText("\ud800"), "$.body.text"),
+        (r.EnvObservation([math.inf, object()]), "$.body.observation[0]"),
+        (r.EnvObservation(np.array([1j])), "$.body.observation"),
+        (r.AgentAction([("K", object())]), "$.body.action[0][1]"),
+        (r.ControlPing(sent_at=float("inf")), "$.headers.sent_at"),
+        (r.ControlPing(extra_headers={"a": object()}), "$.headers.a"),
+        (r.ControlPing(extra_body={"a": object()}), "$.body.a"),
+        (r.ControlPing(extra={"a": object()}), "$.a"),
+        (r.UnknownMessage("x", {"a": object()}), "$.body.a"),
     ],
 )
 def test_unencodable_values_are_rejected_with_their_path(message, path):
-    assert raised(EncodeError, encode, message).path == path
+    assert raised(EncodeError, r.encode, message).path == path
 
 
 @pytest.mark.parametrize(
     ("message", "body"),
     [
         (
-            EnvReward(math.nan, True, {"a": "NaN"}),
+            r.EnvReward(math.nan, True, {"a": "NaN"}),
             '"reward":0.0,"done":true,"info":{"a":"=NaN"},"rlwire.nonfinite":"NaN"',
         ),
         (
-            EnvReward(1, True, {"a": -math.inf, "b": "=NaN"}),
+            r.EnvReward(1, True, {"a": -math.inf, "b": "=NaN"}),
             '"reward":1,"done":true,"info":{"a":"-Infinity","b":"==NaN"},"rlwire.nonfinite":true',
         ),
         (
-            EnvObservation(np.array([[1, np.inf]])),
+            r.EnvObservation(np.array([[1, np.inf]])),
             '"observation":[[1.0,"Infinity"]],"rlwire.nonfinite":true',
         ),
-        (EnvObservation({"x": math.nan}), '"observation":{"x":"NaN"},"rlwire.nonfinite":true'),
+        (r.EnvObservation({"x": math.nan}), '"observation":{"x":"NaN"},"rlwire.nonfinite":true'),
         (
-            AgentAction([("Action", math.inf)]),
+            r.AgentAction([("Action", math.inf)]),
             '"action":[["Action","Infinity"]],"rlwire.nonfinite":true',
         ),
         (
-            EnvReset(None, extra_body={"o": {"p": math.nan}}),
+            r.EnvReset(None, extra_body={"o": {"p": math.nan}}),
             '"env_id":null,"seed":null,"fps":null,"o":{"p":"NaN"},"rlwire.nonfinite":true',
         ),
     ],
 )
 def test_numbers_without_json_form_round_trip(message, body):
-    data = encode(message)
+    data = r.encode(message)
     assert data.partition(b'"body":')[2] == b"{%b}}" % body.encode()
-    again = decode(data)
+    again = r.decode(data)
     assert again.extra_body.keys() == message.extra_body.keys()
     for name in (*again.__struct_fields__[:-8], "extra_body"):
         np.testing.assert_equal(getattr(again, name), getattr(message, name))
@@ -289,17 +273,17 @@ def test_numbers_without_json_form_round_trip(message, body):
 
 def test_encoder_rejects_messages_over_the_limits():
     with pytest.raises(LimitExceeded, match="message=100"):
-        encode(EnvText("x" * 100), limits=Limits(message=100))
+        r.encode(r.EnvText("x" * 100), limits=Limits(message=100))
     deep = 1
     for _ in range(62):
         deep = [deep]
-    assert decode(encode(EnvObservation({"a": deep[0]}))).observation == {"a": deep[0]}
-    assert raised(LimitExceeded, encode, EnvObservation({"a": deep})).limit == "depth"
+    assert r.decode(r.encode(r.EnvObservation({"a": deep[0]}))).observation == {"a": deep[0]}
+    assert raised(LimitExceeded, r.encode, r.EnvObservation({"a": deep})).limit == "depth"
 
 
 @pytest.mark.parametrize("action", [["KeyEvent"], [(1, 2)], [()], 5])
 def test_agent_action_rejects_values_other_than_event_lists(action):
-    raised(TypeError, AgentAction, action)
+    raised(TypeError, r.AgentAction, action)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -325,18 +309,18 @@ ANY_HEADERS = st.fixed_dictionaries(
 )
 NAMES = st.none() | TEXT
 MESSAGES = st.one_of(
-    st.tuples(st.just(EnvDescribe), st.tuples(NAMES, NAMES, st.none() | NUMBERS)),
+    st.tuples(st.just(r.EnvDescribe), st.tuples(NAMES, NAMES, st.none() | NUMBERS)),
     st.tuples(
-        st.just(EnvReward),
+        st.just(r.EnvReward),
         st.tuples(NUMBERS, st.booleans(), st.dictionaries(TEXT, VALUES, max_size=4)),
     ),
-    st.tuples(st.just(EnvText), st.tuples(TEXT)),
-    st.tuples(st.just(ConnectionClose), st.tuples(TEXT)),
-    st.tuples(st.just(ReplyError), st.tuples(TEXT)),
-    st.tuples(st.just(EnvReset), st.tuples(NAMES, st.none() | st.integers(0, 2**32), st.none())),
-    st.tuples(st.just(AgentAction), st.tuples(st.lists(st.tuples(TEXT, VALUES), max_size=3))),
-    st.tuples(st.sampled_from([ControlPing, ReplyControlPing, ReplyEnvReset]), st.just(())),
-    st.tuples(st.just(UnknownMessage), st.tuples(TEXT.map("y".__add__), VALUES)),
+    st.tuples(st.just(r.EnvText), st.tuples(TEXT)),
+    st.tuples(st.just(r.ConnectionClose), st.tuples(TEXT)),
+    st.tuples(st.just(r.ReplyError), st.tuples(TEXT)),
+    st.tuples(st.just(r.EnvReset), st.tuples(NAMES, st.none() | st.integers(0, 2**32), st.none())),
+    st.tuples(st.just(r.AgentAction), st.tuples(st.lists(st.tuples(TEXT, VALUES), max_size=3))),
+    st.tuples(st.sampled_from([r.ControlPing, r.ReplyControlPing, r.ReplyEnvReset]), st.just(())),
+    st.tuples(st.just(r.UnknownMessage), st.tuples(TEXT.map("y".__add__), VALUES)),
 )
 
 
@@ -344,14 +328,14 @@ MESSAGES = st.one_of(
 @settings(max_examples=3 * settings().max_examples)
 def test_random_message_round_trips(made, headers, members):
     kind, values = made
-    if kind is not UnknownMessage:
+    if kind is not r.UnknownMessage:
         headers["extra_body"] = members
     message = kind(*values, **headers)
-    text = encode(message)
-    assert repr(decode(text)) == repr(message)
-    assert decode(text) == message
+    text = r.encode(message)
+    assert repr(r.decode(text)) == repr(message)
+    assert r.decode(text) == message
     # The same fields in the same order, from the standard library's hands.
-    assert repr(decode(json.dumps(json.loads(text)).encode())) == repr(message)
+    assert repr(r.decode(json.dumps(json.loads(text)).encode())) == repr(message)
     assert json.loads(text)["method"] == message.method
 
 
@@ -381,7 +365,7 @@ def test_missing_msgspec_error_names_the_extra(use):
 
 
 def binary_message(observation, limits=DEFAULT):
-    push = Push(EnvObservation(observation, episode_id="1"), 0.5, limits, arrays=True)
+    push = Push(r.EnvObservation(observation, episode_id="1"), 0.5, limits, arrays=True)
     return b"".join(push.numbered(7, True))
 
 
@@ -389,7 +373,7 @@ def test_binary_message_contains_the_arrays_of_its_text():
     tree = {"a": np.arange(1000, dtype="u1"), "b": [np.ones((30, 9), ">f8"), 5, "x"]}
     data = binary_message(tree)
     for buffer in (data, bytearray(data), memoryview(data)):
-        message = decode(buffer)
+        message = r.decode(buffer)
         assert (message.sent_at, message.message_id, message.episode_id) == (0.5, 7, "1")
         found = message.observation
         assert found["a"].dtype == np.uint8
@@ -397,23 +381,23 @@ def test_binary_message_contains_the_arrays_of_its_text():
         assert found["b"][0].shape == (30, 9)
         assert found["b"][0].flags.writeable
         assert found["b"][1:] == [5, "x"]
-    view = decode(block := bytearray(data)).observation["a"]
+    view = r.decode(block := bytearray(data)).observation["a"]
     block[-1] ^= 1
     assert np.shares_memory(view, np.frombuffer(block, "u1"))
-    event = EnvStep(2, True, {"k": 1}, tree, episode_id="1")
+    event = r.EnvStep(2, True, {"k": 1}, tree, episode_id="1")
     step = Push(event, 0.5, arrays=True, text=False, copy=False)
-    message = decode(b"".join(step.numbered(8, True)))
+    message = r.decode(b"".join(step.numbered(8, True)))
     assert (message.reward, message.done, message.info) == (2, True, {"k": 1})
     np.testing.assert_array_equal(message.observation["b"][0], tree["b"][0])
-    push = Push(EnvObservation(np.zeros(9), episode_id="1"), 0.5, arrays=True)
+    push = Push(r.EnvObservation(np.zeros(9), episode_id="1"), 0.5, arrays=True)
     assert push.numbered(7, True) == push.numbered(7)  # small arrays are numbers
 
 
 def test_truncated_binary_message_is_rejected():
     data = binary_message({"a": np.arange(600, dtype="u1")})
     for size in range(1, len(data)):
-        raised((DecodeError, LimitExceeded), decode, data[:size])
-    raised(DecodeError, decode, data + b"x")
+        raised((DecodeError, LimitExceeded), r.decode, data[:size])
+    raised(DecodeError, r.decode, data + b"x")
 
 
 @pytest.mark.parametrize(
@@ -437,17 +421,19 @@ def test_binary_message_with_invalid_arrays_is_rejected(marks, error):
     text = b'{"method":"v0.env.observation","headers":{},"body":{"observation":false}}'
     data = struct.pack("<BBHI", 255, 1, len(marks), len(text)) + text + marks
     with pytest.raises((DecodeError, LimitExceeded), match=error):
-        decode(data + bytes(-len(data) % 64))
+        r.decode(data + bytes(-len(data) % 64))
 
 
 def test_binary_message_over_the_limit_or_of_another_method_is_rejected():
     data = binary_message(np.zeros(4096, "u1"))
-    assert raised(LimitExceeded, decode, data, limits=Limits(message=4096)).limit == "message"
+    assert raised(LimitExceeded, r.decode, data, limits=Limits(message=4096)).limit == "message"
     with pytest.raises(LimitExceeded, match="message"):
         binary_message(np.zeros(4096, "u1"), Limits(message=4096))
     text = b'{"method":"v0.control.ping","headers":{},"body":{}}'
-    caught = raised(DecodeError, decode, struct.pack("<BBHI", 255, 1, 2, len(text)) + text + b"[]")
+    caught = raised(
+        DecodeError, r.decode, struct.pack("<BBHI", 255, 1, 2, len(text)) + text + b"[]"
+    )
     assert "v0.control.ping" in str(caught)
-    assert "head" in str(raised(DecodeError, decode, b"\xff\x02" + data[2:]))
+    assert "head" in str(raised(DecodeError, r.decode, b"\xff\x02" + data[2:]))
     inner = struct.pack("<BBHI", 255, 1, 2, 0) + b"[]"
-    raised(DecodeError, decode, struct.pack("<BBHI", 255, 1, 2, len(inner)) + inner + b"[]")
+    raised(DecodeError, r.decode, struct.pack("<BBHI", 255, 1, 2, len(inner)) + inner + b"[]")

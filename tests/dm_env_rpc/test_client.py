@@ -134,8 +134,7 @@ def test_closed_client_names_the_remedy_and_connects_again(server):
         assert client.closed
         assert client.state == DmEnvRpcState.CLOSED
         assert client.specs is None
-        with pytest.raises(ConnectionClosed, match=r"connect\(\) or reconnect\(\)"):
-            client.step()
+        assert "connect() or reconnect()" in str(raised(ConnectionClosed, client.step))
         client.cancel()
         client.connect()
         client.join_world()

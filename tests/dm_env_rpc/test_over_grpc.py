@@ -81,8 +81,7 @@ def test_client_reports_the_received_limit_of_a_grpcio_server():
 def test_clients_over_the_limit_receive_resource_exhausted(make):
     server = make(max_connections=2, max_connections_per_address=1)
     with grpc.insecure_channel(str(server.address)) as channel, Client(server.address) as client:
-        with pytest.raises(StatusError):
-            client.destroy_world("x")
+        raised(StatusError, client.destroy_world, "x")
         code, details = status(channel.stream_stream(METHOD)(iter([CREATE])))
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "max_connections_per_address" in details

@@ -10,22 +10,7 @@ from dm_env import specs as dm_specs
 from dm_env_rpc.v1 import connection, dm_env_rpc_pb2
 from dm_env_rpc.v1.extensions import properties as their_properties
 
-from rlwire.codecs.dm_env_rpc import (
-    PROPERTY_REQUEST_URL,
-    AnyMessage,
-    DataType,
-    ListPropertyRequest,
-    PropertySpec,
-    ReadPropertyRequest,
-    ReadPropertyResponse,
-    TensorSpec,
-    WritePropertyRequest,
-    WritePropertyResponse,
-    decode_property_request,
-    decode_property_response,
-    encode_property_request,
-    encode_property_response,
-)
+from rlwire.codecs import dm_env_rpc as d
 from rlwire.dm_env_rpc import (
     Client,
     EnvironmentWorlds,
@@ -40,7 +25,7 @@ from rlwire.sessions.dm_env_rpc import Code
 from tests.dm_env_rpc.voyage import Voyage
 from tests.raising import raised
 
-MESSAGE = AnyMessage("type.googleapis.com/some.Thing", b"x")
+MESSAGE = d.AnyMessage("type.googleapis.com/some.Thing", b"x")
 
 
 @pytest.fixture
@@ -69,7 +54,7 @@ def properties(weather):
     add(properties, weather, "wind", dtype=np.int32, minimum=0, maximum=12)
     add(properties, weather, "sky.words", shape=(-1,), dtype=str, description="how it is")
     add(properties, weather, "sky.depths", shape=(2, 2), dtype=np.float32)
-    add(properties, weather, "sky.deep.m", dtype=DataType.PROTO)
+    add(properties, weather, "sky.deep.m", dtype=d.DataType.PROTO)
     properties.add("sky", read=lambda: weather["wind"], dtype=np.int32)
     properties.add("broken.inside", read=raising(AttributeError()))
     properties.add("secret", write=functools.partial(weather.__setitem__, "secret"))
@@ -85,7 +70,7 @@ def asked(properties):
     service = PropertyService(properties)
 
     def ask(request, world=None):
-        return decode_property_response(service(encode_property_request(request), world))
+        return d.decode_property_response(service(d.encode_property_request(request), world))
 
     return ask
 
@@ -95,9 +80,9 @@ class TestServerSide:
         for key, value in (
             ("wind", np.int64(7)),
             ("sky.depths", np.zeros((2, 2))),
-            ("sky.deep.m", AnyMessage("x/y", b"z")),
+            ("sky.deep.m", d.AnyMessage("x/y", b"z")),
         ):
-            assert asked(WritePropertyRequest(key, value)) == WritePropertyResponse()
+            assert asked(d.WritePropertyRequest(key, value)) == d.WritePropertyResponse()
             np.testing.assert_equal(weather[key], value)
         assert type(weather["wind"]) is np.int32
         assert weather["sky.depths"].dtype == np.float32
@@ -105,7 +90,7 @@ class TestServerSide:
     def test_broadcast_property_values_are_limited_by_their_encoded_size(self, properties):
         value = bytes.fromhex("0a060a04000000007a0480808010")  # a float32 that stands for 2**25
         wire = b"\x12\x13\x0a\x01x\x12\x0e" + value
-        message = AnyMessage(PROPERTY_REQUEST_URL, wire)
+        message = d.AnyMessage(d.PROPERTY_REQUEST_URL, wire)
         caught = raised(LimitExceeded, PropertyService(properties), message, None)
         assert caught.limit == "expanded"
         assert caught.maximum < 2**21
@@ -113,21 +98,21 @@ class TestServerSide:
     @pytest.mark.each(
         ("request_", "code", "text"),
         [
-            (ReadPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'; top level: wind"),
-            (ReadPropertyRequest(""), Code.PERMISSION_DENIED, "'' has no value"),
-            (ReadPropertyRequest("sky.deep"), Code.PERMISSION_DENIED, "'sky.deep' has no value"),
-            (ReadPropertyRequest("secret"), Code.PERMISSION_DENIED, "cannot be read"),
-            (WritePropertyRequest("sky", 1), Code.PERMISSION_DENIED, "cannot be written"),
-            (WritePropertyRequest("rain", 1), Code.NOT_FOUND, "no property 'rain'"),
-            (WritePropertyRequest("wind", 13), Code.INVALID_ARGUMENT, "13 is above max 12"),
-            (WritePropertyRequest("wind", 2**40), Code.INVALID_ARGUMENT, "does not fit int32"),
-            (WritePropertyRequest("wind", 0.5), Code.INVALID_ARGUMENT, " int32, not "),
-            (WritePropertyRequest("wind", "x"), Code.INVALID_ARGUMENT, " int32, not "),
-            (WritePropertyRequest("wind", [1]), Code.INVALID_ARGUMENT, r"shape \(\), not \(1,\)"),
-            (WritePropertyRequest("sky.words", [1]), Code.INVALID_ARGUMENT, "must be text"),
-            (WritePropertyRequest("sky.depths", [[1.0]]), Code.INVALID_ARGUMENT, r"\(2, 2\)"),
-            (ListPropertyRequest("wind"), Code.INVALID_ARGUMENT, "'wind' has no properties"),
-            (ListPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'"),
+            (d.ReadPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'; top level: wind"),
+            (d.ReadPropertyRequest(""), Code.PERMISSION_DENIED, "'' has no value"),
+            (d.ReadPropertyRequest("sky.deep"), Code.PERMISSION_DENIED, "'sky.deep' has no value"),
+            (d.ReadPropertyRequest("secret"), Code.PERMISSION_DENIED, "cannot be read"),
+            (d.WritePropertyRequest("sky", 1), Code.PERMISSION_DENIED, "cannot be written"),
+            (d.WritePropertyRequest("rain", 1), Code.NOT_FOUND, "no property 'rain'"),
+            (d.WritePropertyRequest("wind", 13), Code.INVALID_ARGUMENT, "13 is above max 12"),
+            (d.WritePropertyRequest("wind", 2**40), Code.INVALID_ARGUMENT, "does not fit int32"),
+            (d.WritePropertyRequest("wind", 0.5), Code.INVALID_ARGUMENT, " int32, not "),
+            (d.WritePropertyRequest("wind", "x"), Code.INVALID_ARGUMENT, " int32, not "),
+            (d.WritePropertyRequest("wind", [1]), Code.INVALID_ARGUMENT, r"shape \(\), not \(1,\)"),
+            (d.WritePropertyRequest("sky.words", [1]), Code.INVALID_ARGUMENT, "must be text"),
+            (d.WritePropertyRequest("sky.depths", [[1.0]]), Code.INVALID_ARGUMENT, r"\(2, 2\)"),
+            (d.ListPropertyRequest("wind"), Code.INVALID_ARGUMENT, "'wind' has no properties"),
+            (d.ListPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'"),
         ],
     )
     def test_invalid_property_requests_are_rejected(self, asked, request_, code, text):
@@ -136,16 +121,16 @@ class TestServerSide:
         assert re.search(text, refusal.message), refusal.message
 
     def test_exceptions_of_property_callbacks_propagate(self, asked):
-        raised(AttributeError, asked, ReadPropertyRequest("broken.inside"))
-        raised(PermissionError, asked, ReadPropertyRequest("locked"))
-        raised(ValueError, asked, WritePropertyRequest("choosy", 2.0))
+        raised(AttributeError, asked, d.ReadPropertyRequest("broken.inside"))
+        raised(PermissionError, asked, d.ReadPropertyRequest("locked"))
+        raised(ValueError, asked, d.WritePropertyRequest("choosy", 2.0))
 
     def test_property_values_that_violate_their_spec_are_not_sent(self):
         properties = Properties()
         properties.add("x", shape=(2,), read=lambda: [1.0])
         service = PropertyService(properties)
         with pytest.raises(EncodeError, match=r"must have the shape \(2,\), not \(1,\)"):
-            service(encode_property_request(ReadPropertyRequest("x")), None)
+            service(d.encode_property_request(d.ReadPropertyRequest("x")), None)
 
     def test_invalid_property_registrations_are_rejected(self, properties):
         assert "'wind'" in str(raised(ValueError, properties.add, "wind", read=list))
@@ -160,19 +145,19 @@ class TestServerSide:
 
         World.properties.add("wind", dtype=str, read=lambda: "of this world")
         World.properties.add("sky.birds", dtype=np.int32, read=lambda: 2)
-        assert asked(ReadPropertyRequest("wind"), World).value == "of this world"
-        assert asked(ReadPropertyRequest("sky.words"), World).value.tolist() == ["calm", "grey"]
-        assert asked(ReadPropertyRequest("sky.birds"), World).value == 2
-        listed = {each.spec.name: each for each in asked(ListPropertyRequest(), World).values}
-        assert listed["wind"].spec.dtype == DataType.STRING
+        assert asked(d.ReadPropertyRequest("wind"), World).value == "of this world"
+        assert asked(d.ReadPropertyRequest("sky.words"), World).value.tolist() == ["calm", "grey"]
+        assert asked(d.ReadPropertyRequest("sky.birds"), World).value == 2
+        listed = {each.spec.name: each for each in asked(d.ListPropertyRequest(), World).values}
+        assert listed["wind"].spec.dtype == d.DataType.STRING
         assert listed["sky"].is_listable
         assert listed["sky"].is_readable
-        below = {each.spec.name for each in asked(ListPropertyRequest("sky"), World).values}
+        below = {each.spec.name for each in asked(d.ListPropertyRequest("sky"), World).values}
         assert below == {"sky.birds", "sky.words", "sky.depths", "sky.deep"}
 
     def test_undecodable_property_requests_are_rejected(self, properties):
         service = PropertyService(properties)
-        empty, wrong = (AnyMessage(PROPERTY_REQUEST_URL, value) for value in (b"", b"\xff"))
+        empty, wrong = (d.AnyMessage(d.PROPERTY_REQUEST_URL, value) for value in (b"", b"\xff"))
         assert "no payload" in str(raised(StatusError, service, empty, None))
         raised(DecodeError, service, wrong, None)
 
@@ -180,17 +165,17 @@ class TestServerSide:
 def test_client_rejects_a_reply_of_another_type():
     class Heard:
         def extension(self, message):
-            assert decode_property_request(message)
+            assert d.decode_property_request(message)
             return self.response
 
     heard = Heard()
     client = PropertiesExtension(heard)
-    heard.response = encode_property_response(WritePropertyResponse())
+    heard.response = d.encode_property_response(d.WritePropertyResponse())
     caught = raised(RemoteProtocolError, client.read, "a")
     assert "not a WritePropertyResponse" in str(caught)
-    heard.response = AnyMessage(heard.response.type_url, b"")
+    heard.response = d.AnyMessage(heard.response.type_url, b"")
     assert "not nothing" in str(raised(RemoteProtocolError, client.read, "a"))
-    heard.response = encode_property_response(ReadPropertyResponse(np.float32([1, 2])))
+    heard.response = d.encode_property_response(d.ReadPropertyResponse(np.float32([1, 2])))
     assert client.read("a").tolist() == [1, 2]
 
 
@@ -251,14 +236,14 @@ def test_rlwire_client_uses_properties_of_the_reference_server(reference_server)
         assert extension.read("motto") == "fluctuat"
         extension.write("depth.mean", 4.25)
         assert extension.read("depth.mean") == 4.25
-        motto = TensorSpec("motto", (), DataType.STRING)
+        motto = d.TensorSpec("motto", (), d.DataType.STRING)
         assert set(map(repr, extension.list())) == {
-            repr(PropertySpec(motto, True, False, False, "the motto")),
-            repr(PropertySpec(TensorSpec("depth"), False, False, True)),
+            repr(d.PropertySpec(motto, True, False, False, "the motto")),
+            repr(d.PropertySpec(d.TensorSpec("depth"), False, False, True)),
         }
         (mean,) = extension.list("depth")
         assert mean.is_writable
-        assert (mean.spec.name, mean.spec.dtype) == ("depth.mean", DataType.DOUBLE)
+        assert (mean.spec.name, mean.spec.dtype) == ("depth.mean", d.DataType.DOUBLE)
         assert "no such property" in str(raised(KeyError, extension.read, "height"))
         assert "carved in stone" in str(raised(PermissionError, extension.write, "motto", "x"))
         assert "a double" in str(raised(ValueError, extension.write, "depth.mean", "deep"))

@@ -8,24 +8,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import integers
 
-from rlwire.codecs.dm_env_rpc import (
-    AnyMessage,
-    CreateWorldRequest,
-    CreateWorldResponse,
-    DestroyWorldRequest,
-    DestroyWorldResponse,
-    EnvironmentStateType,
-    JoinWorldRequest,
-    JoinWorldResponse,
-    LeaveWorldRequest,
-    LeaveWorldResponse,
-    ResetRequest,
-    ResetWorldRequest,
-    ResetWorldResponse,
-    Status,
-    Step,
-    StepResult,
-)
+from rlwire.codecs import dm_env_rpc as d
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
@@ -38,9 +21,9 @@ from tests.raising import raised
 from tests.waiting import eventually
 
 RUNNING, TERMINATED, INTERRUPTED = (
-    EnvironmentStateType.RUNNING,
-    EnvironmentStateType.TERMINATED,
-    EnvironmentStateType.INTERRUPTED,
+    d.EnvironmentStateType.RUNNING,
+    d.EnvironmentStateType.TERMINATED,
+    d.EnvironmentStateType.INTERRUPTED,
 )
 
 
@@ -86,29 +69,29 @@ def limited(make, **options):
 
 
 def code_of(answer):
-    assert isinstance(answer, Status), answer
+    assert isinstance(answer, d.Status), answer
     assert answer.message
     return Code(answer.code)
 
 
 def create(handler, **settings):
-    answer = handler.answer(CreateWorldRequest(settings))
-    assert isinstance(answer, CreateWorldResponse), answer
+    answer = handler.answer(d.CreateWorldRequest(settings))
+    assert isinstance(answer, d.CreateWorldResponse), answer
     return answer.world_name
 
 
 def test_unnamed_join_creates_a_private_world_per_connection(worlds, made):
     handlers = [Handler(worlds), Handler(worlds)]
     for handler in handlers:
-        assert isinstance(handler.answer(JoinWorldRequest()), JoinWorldResponse)
+        assert isinstance(handler.answer(d.JoinWorldRequest()), d.JoinWorldResponse)
     assert world_of(handlers[0]) is not world_of(handlers[1])
     assert len(worlds) == 2
     assert worlds.names == []
-    assert handlers[0].answer(ResetWorldRequest("")) == ResetWorldResponse()
+    assert handlers[0].answer(d.ResetWorldRequest("")) == d.ResetWorldResponse()
     assert made[0].log == ["reset", "A.reset"]
     assert made[1].log == []
-    assert code_of(handlers[0].answer(DestroyWorldRequest(""))) is Code.FAILED_PRECONDITION
-    handlers[0].answer(LeaveWorldRequest())
+    assert code_of(handlers[0].answer(d.DestroyWorldRequest(""))) is Code.FAILED_PRECONDITION
+    handlers[0].answer(d.LeaveWorldRequest())
     assert made[0].log == ["reset", "A.reset", "A.close", "close"]
     handlers[1].close()
     assert made[1].log == ["A.close", "close"]
@@ -117,50 +100,50 @@ def test_unnamed_join_creates_a_private_world_per_connection(worlds, made):
 
 def test_unknown_world_names_are_rejected_with_not_found(handler):
     for request in (
-        JoinWorldRequest("nowhere"),
-        ResetWorldRequest("nowhere"),
-        DestroyWorldRequest("nowhere"),
-        DestroyWorldRequest(""),
-        ResetWorldRequest(""),
+        d.JoinWorldRequest("nowhere"),
+        d.ResetWorldRequest("nowhere"),
+        d.DestroyWorldRequest("nowhere"),
+        d.DestroyWorldRequest(""),
+        d.ResetWorldRequest(""),
     ):
         answer = handler.answer(request)
         assert code_of(answer) is Code.NOT_FOUND
         assert repr(request.world_name) in answer.message
         assert "create_world" in answer.message
-    assert len(handler.answer(JoinWorldRequest("x" * 10000)).message) < 300
+    assert len(handler.answer(d.JoinWorldRequest("x" * 10000)).message) < 300
     without = Handler(WorldRegistry())
-    for request in (JoinWorldRequest(""), CreateWorldRequest()):
+    for request in (d.JoinWorldRequest(""), d.CreateWorldRequest()):
         assert code_of(without.answer(request)) is Code.UNIMPLEMENTED
 
 
 def test_joined_world_cannot_be_destroyed(worlds, made):
     one, two, three = Handler(worlds), Handler(worlds), Handler(worlds)
     name = create(three)
-    one.answer(JoinWorldRequest(name))
-    answer = one.answer(DestroyWorldRequest(name))
+    one.answer(d.JoinWorldRequest(name))
+    answer = one.answer(d.DestroyWorldRequest(name))
     assert code_of(answer) is Code.FAILED_PRECONDITION
     assert "this connection" in answer.message
-    assert "1 agent is joined" in three.answer(DestroyWorldRequest(name)).message
-    two.answer(JoinWorldRequest(name))
-    assert "2 agents are joined" in three.answer(DestroyWorldRequest(name)).message
+    assert "1 agent is joined" in three.answer(d.DestroyWorldRequest(name)).message
+    two.answer(d.JoinWorldRequest(name))
+    assert "2 agents are joined" in three.answer(d.DestroyWorldRequest(name)).message
     one.close()
-    two.answer(LeaveWorldRequest())
-    assert three.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    two.answer(d.LeaveWorldRequest())
+    assert three.answer(d.DestroyWorldRequest(name)) == d.DestroyWorldResponse()
     assert made[0].log[-1] == "close"
-    assert code_of(one.answer(JoinWorldRequest(name))) is Code.NOT_FOUND
+    assert code_of(one.answer(d.JoinWorldRequest(name))) is Code.NOT_FOUND
 
 
 def test_rejected_settings_leave_no_world_behind(handler, worlds, made):
-    answer = handler.answer(CreateWorldRequest({"colour": 1}))
-    assert answer == Status(Code.INVALID_ARGUMENT, "create_world: unknown settings: colour")
+    answer = handler.answer(d.CreateWorldRequest({"colour": 1}))
+    assert answer == d.Status(Code.INVALID_ARGUMENT, "create_world: unknown settings: colour")
     assert len(worlds) == 0
-    assert code_of(handler.answer(JoinWorldRequest("", {"full": 1}))) is Code.RESOURCE_EXHAUSTED
+    assert code_of(handler.answer(d.JoinWorldRequest("", {"full": 1}))) is Code.RESOURCE_EXHAUSTED
     assert len(worlds) == 0
     assert made[-1].log == ["close"]
     name = create(handler)
-    assert code_of(handler.answer(JoinWorldRequest(name, {"full": 1}))) is Code.RESOURCE_EXHAUSTED
+    assert code_of(handler.answer(d.JoinWorldRequest(name, {"full": 1}))) is Code.RESOURCE_EXHAUSTED
     assert worlds.names == [name]
-    assert isinstance(handler.answer(JoinWorldRequest(name)), JoinWorldResponse)
+    assert isinstance(handler.answer(d.JoinWorldRequest(name)), d.JoinWorldResponse)
 
 
 def test_failing_factory_is_reported_and_releases_its_slot(caplog):
@@ -169,8 +152,8 @@ def test_failing_factory_is_reported_and_releases_its_slot(caplog):
 
     handler = Handler(limited(factory, max_worlds=1), "10.1.2.3:99")
     for _ in range(3):  # no slot is lost
-        answer = handler.answer(CreateWorldRequest())
-        assert answer == Status(Code.INTERNAL, "create_world: SystemExit: no licence")
+        answer = handler.answer(d.CreateWorldRequest())
+        assert answer == d.Status(Code.INTERNAL, "create_world: SystemExit: no licence")
     assert caplog.messages == ["10.1.2.3:99: create_world: SystemExit: no licence"] * 3
 
 
@@ -178,12 +161,12 @@ def test_server_limits_the_number_of_worlds(made):
     worlds = limited(made, max_worlds=2)
     one, two = Handler(worlds), Handler(worlds)
     name = create(one)
-    two.answer(JoinWorldRequest(""))
-    for request in (CreateWorldRequest(), JoinWorldRequest("")):
+    two.answer(d.JoinWorldRequest(""))
+    for request in (d.CreateWorldRequest(), d.JoinWorldRequest("")):
         answer = one.answer(request)
         assert code_of(answer) is Code.RESOURCE_EXHAUSTED
         assert "2 worlds" in answer.message
-    one.answer(DestroyWorldRequest(name))
+    one.answer(d.DestroyWorldRequest(name))
     create(one)
     assert "max_worlds" in str(raised(ValueError, DmEnvRpcServerOptions, max_worlds=0))
 
@@ -212,7 +195,7 @@ def test_world_created_while_the_registry_closes_is_closed(made):
         return made(settings)
 
     worlds = WorldRegistry(factory)
-    assert code_of(Handler(worlds).answer(CreateWorldRequest())) is Code.UNAVAILABLE
+    assert code_of(Handler(worlds).answer(d.CreateWorldRequest())) is Code.UNAVAILABLE
     assert made[0].log == ["close"]
     assert len(worlds) == 0
 
@@ -222,14 +205,14 @@ def test_abandoned_worlds_are_destroyed_unless_kept(made, keep):
     worlds = limited(made, keep_abandoned=keep)
     creator, agent = Handler(worlds), Handler(worlds)
     used, unused = create(creator), create(creator)
-    agent.answer(JoinWorldRequest(used))
+    agent.answer(d.JoinWorldRequest(used))
     creator.close()
     assert worlds.names == ([used, unused] if keep else [used])
     agent.close()
     assert worlds.names == ([used, unused] if keep else [])
 
 
-@pytest.mark.parametrize("request_", [CreateWorldRequest(), JoinWorldRequest("")])
+@pytest.mark.parametrize("request_", [d.CreateWorldRequest(), d.JoinWorldRequest("")])
 def test_world_created_for_a_closed_connection_is_destroyed(made, request_):
     def factory(settings):
         handler.close()
@@ -245,9 +228,9 @@ def test_world_created_for_a_closed_connection_is_destroyed(made, request_):
 
 def test_errors_of_agent_and_world_close_are_logged_not_raised(handler, caplog):
     name = create(handler, sticky=1)
-    handler.answer(JoinWorldRequest(name))
-    assert handler.answer(LeaveWorldRequest()) == LeaveWorldResponse()
-    assert handler.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    handler.answer(d.JoinWorldRequest(name))
+    assert handler.answer(d.LeaveWorldRequest()) == d.LeaveWorldResponse()
+    assert handler.answer(d.DestroyWorldRequest(name)) == d.DestroyWorldResponse()
     assert caplog.messages == [
         "10.1.2.3:99: the agent's close(): RuntimeError: A.close sticks",
         f"world '{name}': the world's close(): RuntimeError: close sticks",
@@ -257,14 +240,14 @@ def test_errors_of_agent_and_world_close_are_logged_not_raised(handler, caplog):
 
 
 def test_join_whose_reply_cannot_be_encoded_is_undone(handler, made):
-    request = JoinWorldRequest("")
+    request = d.JoinWorldRequest("")
     handler.answer(request)
     answer = handler.failure(request, ValueError("two variable dimensions"))
-    assert answer == Status(Code.INVALID_ARGUMENT, "join_world: two variable dimensions")
+    assert answer == d.Status(Code.INVALID_ARGUMENT, "join_world: two variable dimensions")
     assert world_of(handler) is None
     assert made[0].log == ["A.close", "close"]
     handler.answer(request)
-    assert code_of(handler.failure(CreateWorldRequest(), RuntimeError("lost"))) is Code.INTERNAL
+    assert code_of(handler.failure(d.CreateWorldRequest(), RuntimeError("lost"))) is Code.INTERNAL
     assert world_of(handler) is made[1]
 
 
@@ -278,18 +261,18 @@ def test_extension_requests_are_dispatched_by_type_name(made):
         seen.append(world)
         if request.value == b"no":
             raise StatusError(Code.PERMISSION_DENIED, "read only")
-        return AnyMessage("type.googleapis.com/test.Echoed", request.value)
+        return d.AnyMessage("type.googleapis.com/test.Echoed", request.value)
 
     handler = Handler(limited(made, extensions={ECHO: echo}))
-    assert handler.answer(AnyMessage(ECHO, b"hi")).value == b"hi"
+    assert handler.answer(d.AnyMessage(ECHO, b"hi")).value == b"hi"
     # Only what follows the last slash names the type.
-    assert handler.answer(AnyMessage("example.org/types/test.Echo", b"ho")).value == b"ho"
-    handler.answer(JoinWorldRequest(""))
-    handler.answer(AnyMessage(ECHO, b"hi"))
+    assert handler.answer(d.AnyMessage("example.org/types/test.Echo", b"ho")).value == b"ho"
+    handler.answer(d.JoinWorldRequest(""))
+    handler.answer(d.AnyMessage(ECHO, b"hi"))
     assert seen == [None, None, made[0]]
-    refused = handler.answer(AnyMessage(ECHO, b"no"))
-    assert refused == Status(Code.PERMISSION_DENIED, "extension: read only")
-    unknown = handler.answer(AnyMessage("type.googleapis.com/test.Other"))
+    refused = handler.answer(d.AnyMessage(ECHO, b"no"))
+    assert refused == d.Status(Code.PERMISSION_DENIED, "extension: read only")
+    unknown = handler.answer(d.AnyMessage("type.googleapis.com/test.Other"))
     assert code_of(unknown) is Code.UNIMPLEMENTED
     assert "test.Other" in unknown.message
     assert unknown.message.endswith("test.Echo")
@@ -309,7 +292,7 @@ class Table:
     def joined(self, count=1, running=True):
         handlers = [self.handler(f"peer {number}") for number in range(count)]
         for handler in handlers:
-            assert isinstance(handler.answer(JoinWorldRequest("w")), JoinWorldResponse)
+            assert isinstance(handler.answer(d.JoinWorldRequest("w")), d.JoinWorldResponse)
             if running:
                 assert step(handler).state is RUNNING
         self.world.log.clear()
@@ -317,11 +300,11 @@ class Table:
 
 
 def step(handler, **actions):
-    return handler.answer(Step(actions, ("count",)))
+    return handler.answer(d.Step(actions, ("count",)))
 
 
 def reset_world(handler, **world_settings):
-    return handler.answer(ResetWorldRequest("w", world_settings))
+    return handler.answer(d.ResetWorldRequest("w", world_settings))
 
 
 def value(answer):
@@ -340,7 +323,7 @@ def test_failed_reset_of_an_agent_is_reported_to_the_caller():
     table = Table(fail)
     caller, _other = table.joined(2, running=False)
     answer = reset_world(caller)
-    assert answer == Status(Code.INVALID_ARGUMENT, "reset_world, the agent of peer 1: no reset")
+    assert answer == d.Status(Code.INVALID_ARGUMENT, "reset_world, the agent of peer 1: no reset")
     assert table.world.log == ["reset", "A.reset", "B.reset"]
     assert step(caller).state is RUNNING
     failing.add("A.reset")
@@ -361,18 +344,18 @@ def test_closing_server_answers_every_pending_request():
     assert value(answer).code == value(held).code == Code.UNAVAILABLE
     assert table.world.log[-4:] == ["A.close", "B.close", "C.close", "close"]
     assert step(reported).code == Code.ABORTED
-    assert reported.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert reported.answer(d.LeaveWorldRequest()) == d.LeaveWorldResponse()
     caller.close()
     assert len(table.worlds) == 0
     assert reset_world(table.handler()).code == Code.NOT_FOUND
-    for request in (CreateWorldRequest(), JoinWorldRequest("")):
+    for request in (d.CreateWorldRequest(), d.JoinWorldRequest("")):
         assert table.handler().answer(request).code == Code.UNAVAILABLE
 
 
 def test_episode_restarts_after_an_unsendable_reply():
     table = Table()
     (handler,) = table.joined(1, running=False)
-    event = Step()
+    event = d.Step()
     assert handler.answer(event).state is RUNNING
     assert handler.failure(event, ValueError("too large")).code == Code.INVALID_ARGUMENT
     assert step(handler).state is RUNNING
@@ -385,7 +368,7 @@ def test_episode_restarts_after_an_unsendable_reply():
     assert step(handler, end=TERMINATED).state is TERMINATED
     for _ in range(2):
         handler.failure(event, ValueError("too large"))
-        assert step(handler) == StepResult(INTERRUPTED, {"count": 0})
+        assert step(handler) == d.StepResult(INTERRUPTED, {"count": 0})
     assert step(handler).state is RUNNING
     assert table.world.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
 
@@ -407,7 +390,7 @@ def test_concurrent_resets_of_a_world_run_one_after_another():
         second = reset_world(table.handler(), number=2)
         assert not second.done()
         go_on.set()
-        assert first.result(10) == value(second) == ResetWorldResponse()
+        assert first.result(10) == value(second) == d.ResetWorldResponse()
     assert resets == [{"number": 1}, {"number": 2}]
     assert table.world.log == ["reset", "A.reset"] * 2
 
@@ -426,12 +409,12 @@ def test_agents_of_one_world_are_called_one_at_a_time():
         for number in range(60):
             assert value(step(handler)).state in (RUNNING, INTERRUPTED)
             if number % 20 == 10:
-                assert value(reset_world(handler)) == ResetWorldResponse()
+                assert value(reset_world(handler)) == d.ResetWorldResponse()
         handler.close()
 
     def reset(handler):
         for _ in range(5):
-            assert value(reset_world(handler)) == ResetWorldResponse()
+            assert value(reset_world(handler)) == d.ResetWorldResponse()
 
     table = Table(on_call)
     with ThreadPoolExecutor(5) as pool:
@@ -453,9 +436,9 @@ def test_a_world_destroyed_while_an_agent_joins():
 
     table = Table(on_call)
     with ThreadPoolExecutor(2) as pool:
-        joining = pool.submit(table.handler().answer, JoinWorldRequest("w"))
+        joining = pool.submit(table.handler().answer, d.JoinWorldRequest("w"))
         assert begun.wait(10)
-        refused = table.handler().answer(DestroyWorldRequest("w"))
+        refused = table.handler().answer(d.DestroyWorldRequest("w"))
         assert "1 agent is joined" in refused.message
         room = table.worlds._named["w"]
         closing = pool.submit(table.worlds.close)
@@ -476,10 +459,10 @@ def test_agent_gets_the_requested_observations_and_its_errors_are_replies():
     table = Table()
     table.world.agent = Asked
     (handler,) = table.joined()
-    handler.answer(Step({}, ("pixels", "reward")))
+    handler.answer(d.Step({}, ("pixels", "reward")))
     assert requested == [("count",), ("pixels", "reward")]
     refused = step(handler, **{"raise": StatusError(Code.OUT_OF_RANGE, "in check")})
-    assert refused == Status(Code.OUT_OF_RANGE, "step: in check")
+    assert refused == d.Status(Code.OUT_OF_RANGE, "step: in check")
     (member,) = table.worlds._named["w"].agents
     member.environment.step = lambda actions: {"count": 1}
     nonsense = step(handler)
@@ -511,10 +494,10 @@ class Rooms(RuleBasedStateMachine):
             raise ValueError("a bad setting")
 
     def settle(self, number, kind, reply):
-        if isinstance(reply, StepResult):
+        if isinstance(reply, d.StepResult):
             outcome = reply.state.name.lower()
         else:
-            outcome = "error" if isinstance(reply, Status) else "done"
+            outcome = "error" if isinstance(reply, d.Status) else "done"
         if kind == "reset_world" and self.states[number] is DmEnvRpcState.NOT_JOINED:
             outcome = "done elsewhere" if outcome == "done" else outcome
         self.states[number] = TRANSITIONS[self.states[number], kind, outcome]
@@ -541,33 +524,33 @@ class Rooms(RuleBasedStateMachine):
     @rule(number=integers(0, 3))
     def join(self, number):
         if self.free(number, DmEnvRpcState.NOT_JOINED):
-            self.act(number, "join_world", JoinWorldRequest("w"))
+            self.act(number, "join_world", d.JoinWorldRequest("w"))
 
     @rule(number=integers(0, 3), end=integers(1, 3))
     def step(self, number, end):
         if number not in self.waiting and self.states[number] is not DmEnvRpcState.NOT_JOINED:
-            self.act(number, "step", Step({"end": EnvironmentStateType(end)}))
+            self.act(number, "step", d.Step({"end": d.EnvironmentStateType(end)}))
 
     @rule(number=integers(0, 3))
     def broken_step(self, number):
         if self.free(number, DmEnvRpcState.RUNNING):
-            self.act(number, "step", Step({"raise": KeyError("x")}))
+            self.act(number, "step", d.Step({"raise": KeyError("x")}))
 
     @rule(number=integers(0, 3), class_=integers(0, 1))
     def reset(self, number, class_):
         if number not in self.waiting and self.states[number] is not DmEnvRpcState.NOT_JOINED:
-            self.act(number, "reset", ResetRequest({"class": 1} if class_ else {}))
+            self.act(number, "reset", d.ResetRequest({"class": 1} if class_ else {}))
 
     @rule(number=integers(0, 3), bad=integers(0, 4))
     def reset_world(self, number, bad):
         if number not in self.waiting:
             settings = {"bad": 1} if bad == 4 else {}
-            self.act(number, "reset_world", ResetWorldRequest("w", settings))
+            self.act(number, "reset_world", d.ResetWorldRequest("w", settings))
 
     @rule(number=integers(0, 3))
     def leave(self, number):
         if number not in self.waiting:
-            self.act(number, "leave_world", LeaveWorldRequest())
+            self.act(number, "leave_world", d.LeaveWorldRequest())
 
     @precondition(lambda self: self.waiting)
     @rule()

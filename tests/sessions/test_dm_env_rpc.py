@@ -9,34 +9,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import integers, sampled_from
 
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    AnyMessage,
-    CreateWorldRequest,
-    CreateWorldResponse,
-    DataType,
-    DestroyWorldRequest,
-    DestroyWorldResponse,
-    EnvironmentStateType,
-    JoinWorldRequest,
-    JoinWorldResponse,
-    LeaveWorldRequest,
-    LeaveWorldResponse,
-    ResetRequest,
-    ResetResponse,
-    ResetWorldRequest,
-    ResetWorldResponse,
-    Status,
-    Step,
-    StepRequest,
-    StepResponse,
-    StepResult,
-    TensorSpec,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from rlwire.codecs import dm_env_rpc as d
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -58,37 +31,43 @@ from tests.memory import at_most
 from tests.raising import raised
 
 NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED, CLOSED = DmEnvRpcState
-STATES = {state: EnvironmentStateType[state.name] for state in (TERMINATED, RUNNING, INTERRUPTED)}
+STATES = {state: d.EnvironmentStateType[state.name] for state in (TERMINATED, RUNNING, INTERRUPTED)}
 
-SPECS = ActionObservationSpecs(
+SPECS = d.ActionObservationSpecs(
     {
-        1: TensorSpec("move", (), DataType.INT32, np.int32(0), np.int32(3)),
-        5: TensorSpec("push", (2,), DataType.FLOAT),
+        1: d.TensorSpec("move", (), d.DataType.INT32, np.int32(0), np.int32(3)),
+        5: d.TensorSpec("push", (2,), d.DataType.FLOAT),
     },
-    {1: TensorSpec("count", (), DataType.INT32), 9: TensorSpec("pixels", (2, 2), DataType.UINT8)},
+    {
+        1: d.TensorSpec("count", (), d.DataType.INT32),
+        9: d.TensorSpec("pixels", (2, 2), d.DataType.UINT8),
+    },
 )
-OTHER_SPECS = ActionObservationSpecs(
-    {3: TensorSpec("fly", (), DataType.INT32)}, {2: TensorSpec("height", (), DataType.DOUBLE)}
+OTHER_SPECS = d.ActionObservationSpecs(
+    {3: d.TensorSpec("fly", (), d.DataType.INT32)},
+    {2: d.TensorSpec("height", (), d.DataType.DOUBLE)},
 )
 SEEN = {"count": np.int32(4), "pixels": np.arange(4, dtype=np.uint8).reshape(2, 2)}
 
 EVENTS = {
-    "create_world": CreateWorldRequest({"seed": np.int64(3)}), "join_world": JoinWorldRequest("w"),
-    "step": StepRequest({1: np.int32(2)}, [1]), "reset": ResetRequest(),
-    "reset_world": ResetWorldRequest("w"), "reset_world elsewhere": ResetWorldRequest("v"),
-    "leave_world": LeaveWorldRequest(), "destroy_world": DestroyWorldRequest("w"),
-    "destroy_world elsewhere": DestroyWorldRequest("v"),
-    "extension": AnyMessage("type.googleapis.com/test.Echo", b"hi"),
+    "create_world": d.CreateWorldRequest({"seed": np.int64(3)}),
+    "join_world": d.JoinWorldRequest("w"), "reset": d.ResetRequest(),
+    "step": d.StepRequest({1: np.int32(2)}, [1]),
+    "reset_world": d.ResetWorldRequest("w"), "reset_world elsewhere": d.ResetWorldRequest("v"),
+    "leave_world": d.LeaveWorldRequest(), "destroy_world": d.DestroyWorldRequest("w"),
+    "destroy_world elsewhere": d.DestroyWorldRequest("v"),
+    "extension": d.AnyMessage("type.googleapis.com/test.Echo", b"hi"),
 }  # fmt: skip
 REPLIES = {
-    "create_world": CreateWorldResponse("w"), "join_world": JoinWorldResponse(SPECS),
-    "reset": ResetResponse(SPECS), "reset_world": ResetWorldResponse(),
-    "leave_world": LeaveWorldResponse(), "destroy_world": DestroyWorldResponse(),
-    "extension": AnyMessage("type.googleapis.com/test.Echo", b"ho"),
-    "error": Status(Code.INTERNAL, "it went wrong"), "running": StepResult(STATES[RUNNING], SEEN),
-    "terminated": StepResult(STATES[TERMINATED], SEEN),
-    "interrupted": StepResult(STATES[INTERRUPTED], SEEN),
-    "invalid": StepResult(EnvironmentStateType.INVALID_ENVIRONMENT_STATE, SEEN),
+    "create_world": d.CreateWorldResponse("w"), "join_world": d.JoinWorldResponse(SPECS),
+    "reset": d.ResetResponse(SPECS), "reset_world": d.ResetWorldResponse(),
+    "leave_world": d.LeaveWorldResponse(), "destroy_world": d.DestroyWorldResponse(),
+    "extension": d.AnyMessage("type.googleapis.com/test.Echo", b"ho"),
+    "error": d.Status(Code.INTERNAL, "it went wrong"),
+    "running": d.StepResult(STATES[RUNNING], SEEN),
+    "terminated": d.StepResult(STATES[TERMINATED], SEEN),
+    "interrupted": d.StepResult(STATES[INTERRUPTED], SEEN),
+    "invalid": d.StepResult(d.EnvironmentStateType.INVALID_ENVIRONMENT_STATE, SEEN),
 }  # fmt: skip
 # Written down a second time, by hand: each request, and the states that it leads to from each. A
 # request that leads nowhere is not allowed; an error never leads anywhere.
@@ -146,9 +125,9 @@ JOINED = OPEN[1:]
 def reply_for(outcome):
     """The bytes of a reply; of a step's with the observation 1 only."""
     reply = REPLIES[outcome]
-    if isinstance(reply, StepResult):
-        reply = StepResponse(reply.state, {1: reply.observations["count"]})
-    return encode_response(reply)
+    if isinstance(reply, d.StepResult):
+        reply = d.StepResponse(reply.state, {1: reply.observations["count"]})
+    return d.encode_response(reply)
 
 
 joined = b"".join
@@ -157,7 +136,7 @@ joined = b"".join
 def server_in(state, **options):
     server = DmEnvRpcServerSession(**options)
     for request, outcome in WAYS[state]:
-        server.receive(encode_request(EVENTS[request]))
+        server.receive(d.encode_request(EVENTS[request]))
         server.send(REPLIES[outcome])
     assert server.state is state
     return server
@@ -181,14 +160,14 @@ def test_request_kinds_equal_those_of_the_reference():
 @pytest.mark.each("state", OPEN)
 @pytest.mark.each("request_", EVENTS)
 def test_server_transitions_match_the_state_table(state, request_):
-    message = encode_request(EVENTS[request_])
+    message = d.encode_request(EVENTS[request_])
     allowed = ALLOWED[state].get(request_)
     if allowed is None:
         server = server_in(state)
         refused = raised(RemoteProtocolError, server.receive, message)
         assert request_.partition(" ")[0] in str(refused)
-        status = decode_response(joined(server.reject(refused)))
-        assert status == Status(Code.FAILED_PRECONDITION, str(refused))
+        status = d.decode_response(joined(server.reject(refused)))
+        assert status == d.Status(Code.FAILED_PRECONDITION, str(refused))
         assert server.state is state
         assert not server.pending
         return
@@ -198,7 +177,7 @@ def test_server_transitions_match_the_state_table(state, request_):
         assert server.pending
         assert server.state is state
         if request_ == "step":
-            assert isinstance(event, Step)
+            assert isinstance(event, d.Step)
             assert event.requested_observations == ("count",)
             assert event.actions == ({"move": 2} if state is RUNNING else {})
         else:
@@ -231,13 +210,13 @@ def test_client_transitions_match_the_state_table(state, request_):
         return
     for outcome in REPLIES:
         client = client_in(state)
-        assert decode_request(joined(client.send(event))) == event
+        assert d.decode_request(joined(client.send(event))) == event
         assert client.pending == 1
         assert client.state is state
         if outcome in following or outcome == "error":
             (reply,) = client.receive(reply_for(outcome))
-            assert type(reply) in (REQUESTS[request_.partition(" ")[0]][1], Status)
-            assert encode_response(reply) == reply_for(outcome)
+            assert type(reply) in (REQUESTS[request_.partition(" ")[0]][1], d.Status)
+            assert d.encode_response(reply) == reply_for(outcome)
             assert client.state is following.get(outcome, state)
             assert client.pending == 0
         else:
@@ -265,30 +244,30 @@ def test_second_successful_join_is_a_protocol_error():
 
 @pytest.mark.parametrize("specs", ["actions", "observations"])
 def test_join_with_unusable_specs_is_rejected_by_both_sides(specs):
-    twice = {1: TensorSpec("x", (), DataType.INT8), 2: TensorSpec("x", (), DataType.INT8)}
-    given = ActionObservationSpecs(**{specs: twice})
+    twice = {1: d.TensorSpec("x", (), d.DataType.INT8), 2: d.TensorSpec("x", (), d.DataType.INT8)}
+    given = d.ActionObservationSpecs(**{specs: twice})
     server = DmEnvRpcServerSession()
-    server.receive(encode_request(EVENTS["join_world"]))
-    assert "'x'" in str(raised(EncodeError, server.send, JoinWorldResponse(given)))
+    server.receive(d.encode_request(EVENTS["join_world"]))
+    assert "'x'" in str(raised(EncodeError, server.send, d.JoinWorldResponse(given)))
     assert server.pending
     assert server.state is NOT_JOINED
     assert server.specs is None
     client = DmEnvRpcClientSession()
     client.send(EVENTS["join_world"])
     with pytest.raises(RemoteProtocolError, match=r"specs cannot be used.*'x'"):
-        client.receive(encode_response(JoinWorldResponse(given)))
+        client.receive(d.encode_response(d.JoinWorldResponse(given)))
     assert client.closed
 
 
 def test_unencodable_events_are_not_sent():
     client = client_in(RUNNING)
     for event in (
-        Step({"jump": 1}),
-        Step({"move": np.zeros(3, np.int32)}),
-        Step({}, ("count", "smell")),
-        Step({}, "count"),
-        StepRequest({1: object()}),
-        CreateWorldRequest({"seed": np.float16(1)}),
+        d.Step({"jump": 1}),
+        d.Step({"move": np.zeros(3, np.int32)}),
+        d.Step({}, ("count", "smell")),
+        d.Step({}, "count"),
+        d.StepRequest({1: object()}),
+        d.CreateWorldRequest({"seed": np.float16(1)}),
     ):
         raised(EncodeError, client.send, event)
     assert client.pending == 0
@@ -298,11 +277,11 @@ def test_unencodable_events_are_not_sent():
 
 def test_observation_selection_is_invalidated_by_new_specs():
     client = client_in(RUNNING)
-    client.send(Step({}, ("count",)))
+    client.send(d.Step({}, ("count",)))
     client.receive(reply_for("running"))
     client.send(EVENTS["reset"])
-    client.receive(encode_response(ResetResponse(OTHER_SPECS)))
-    raised(EncodeError, client.send, Step({}, ("count",)))
+    client.receive(d.encode_response(d.ResetResponse(OTHER_SPECS)))
+    raised(EncodeError, client.send, d.Step({}, ("count",)))
 
 
 def test_unrequested_and_empty_replies_are_protocol_errors():
@@ -319,20 +298,20 @@ def test_unrequested_and_empty_replies_are_protocol_errors():
 @pytest.mark.parametrize("message", [b"\xff", b"\x1a\x05\x08", b"\x0a\x01", bytes(301)])
 def test_invalid_and_too_long_responses_close_the_client(message, by_name):
     client = client_in(RUNNING, limits=Limits(received=300))
-    client.send(Step() if by_name else StepRequest())
+    client.send(d.Step() if by_name else d.StepRequest())
     caught = raised((DecodeError, LimitExceeded), client.receive, message)
     if len(message) > 300:
         assert (caught.limit, caught.size) == ("received", 301)
     assert client.closed
     assert client.pending == 0
-    assert "closed" in str(raised(LocalProtocolError, client.send, Step()))
+    assert "closed" in str(raised(LocalProtocolError, client.send, d.Step()))
     assert "closed" in str(raised(LocalProtocolError, client.send, EVENTS["leave_world"]))
     assert "closed" in str(raised(LocalProtocolError, client.receive, reply_for("running")))
 
 
 def test_reject_closes_the_client_session():
     client = client_in(RUNNING)
-    client.send(Step())
+    client.send(d.Step())
     assert client.reject(DeadlineExceeded("too late")) == []
     assert client.closed
     assert client.state is CLOSED
@@ -344,8 +323,8 @@ def refusal(server, message):
     before = server.state
     refused = raised((DecodeError, LimitExceeded, RemoteProtocolError), server.receive, message)
     assert server.pending
-    status = decode_response(joined(server.reject(refused)))
-    assert isinstance(status, Status)
+    status = d.decode_response(joined(server.reject(refused)))
+    assert isinstance(status, d.Status)
     assert not server.pending
     assert server.state is before
     assert not server.closed
@@ -355,15 +334,15 @@ def refusal(server, message):
 def test_error_names_unknown_observations():
     for state in JOINED:
         server = server_in(state)
-        status = refusal(server, encode_request(StepRequest({}, [1, 4711])))
+        status = refusal(server, d.encode_request(d.StepRequest({}, [1, 4711])))
         assert status.code == Code.INVALID_ARGUMENT
         assert "4711" in status.message
         assert "1 (count), 9 (pixels)" in status.message
         # What was refused is not remembered as the last selection.
-        assert refusal(server, encode_request(StepRequest({}, [1, 4711]))) == status
-        assert server.receive(encode_request(StepRequest({}, [1])))[0].requested_observations == (
-            "count",
-        )
+        assert refusal(server, d.encode_request(d.StepRequest({}, [1, 4711]))) == status
+        assert server.receive(d.encode_request(d.StepRequest({}, [1])))[
+            0
+        ].requested_observations == ("count",)
 
 
 # A float32 that stands for 2**25 of them, and messages that have it where no spec bounds it.
@@ -376,7 +355,7 @@ BOMBS = {
 
 
 def test_request_invalid_in_the_state_is_rejected_before_decoding():
-    (bomb,) = decode_request(BOMBS["step"]).actions.values()
+    (bomb,) = d.decode_request(BOMBS["step"]).actions.values()
     assert bomb.nbytes == 2**27
     for kind, state in (("step", NOT_JOINED), ("reset", NOT_JOINED), ("create_world", NOT_JOINED)):
         with at_most(200_000):
@@ -392,16 +371,16 @@ def test_expansion_of_settings_is_bounded_by_their_bytes():
     some = np.zeros(2**17, np.float32)
     wire = BOMBS["create_world"].replace(b"\x80\x80\x80\x10", b"\x80\x80\x88\x00")
     (request,) = DmEnvRpcServerSession().receive(wire)
-    assert isinstance(request, CreateWorldRequest)
+    assert isinstance(request, d.CreateWorldRequest)
     np.testing.assert_array_equal(request.settings["a"], some)
 
 
 def test_replaced_payload_is_not_expanded():
-    step = encode_request(StepRequest({1: np.int32(1)}, [1]))
+    step = d.encode_request(d.StepRequest({1: np.int32(1)}, [1]))
     for kind in ("create_world", "reset"):
         server = server_in(RUNNING)
         with at_most(200_000):
-            assert server.receive(BOMBS[kind] + step) == [Step({"move": 1}, ("count",))]
+            assert server.receive(BOMBS[kind] + step) == [d.Step({"move": 1}, ("count",))]
 
 
 @pytest.mark.each("state", OPEN)
@@ -417,7 +396,7 @@ def test_malformed_or_oversized_request_gets_an_error_reply(state):
         status = refusal(server, message)
         assert status.code == code
         assert re.search(words, status.message)
-    server.receive(encode_request(EVENTS["leave_world"]))
+    server.receive(d.encode_request(EVENTS["leave_world"]))
     server.send(REPLIES["leave_world"])
 
 
@@ -426,12 +405,12 @@ def test_server_accepts_one_request_at_a_time_and_one_reply_each():
         server = server_in(state)
         for reply in REPLIES.values():
             assert "cannot" in str(raised(LocalProtocolError, server.send, reply))
-        server.receive(encode_request(EVENTS["extension"]))
+        server.receive(d.encode_request(EVENTS["extension"]))
         for request in EVENTS.values():
-            raised(LocalProtocolError, server.receive, encode_request(request))
+            raised(LocalProtocolError, server.receive, d.encode_request(request))
         server.send(REPLIES["extension"])
         raised(DecodeError, server.receive, b"\xff")
-        raised(LocalProtocolError, server.receive, encode_request(EVENTS["extension"]))
+        raised(LocalProtocolError, server.receive, d.encode_request(EVENTS["extension"]))
         raised(LocalProtocolError, server.send, REPLIES["extension"])
         server.send(REPLIES["error"])  # in place of refuse()
         assert not server.pending
@@ -440,18 +419,18 @@ def test_server_accepts_one_request_at_a_time_and_one_reply_each():
 
 def test_unencodable_reply_leaves_the_request_pending():
     server = server_in(TERMINATED)
-    server.receive(encode_request(StepRequest({}, [1, 9])))
+    server.receive(d.encode_request(d.StepRequest({}, [1, 9])))
     for result in (
-        StepResult(STATES[RUNNING], {"count": 1}),
-        StepResult(STATES[RUNNING], {**SEEN, "pixels": np.zeros(5, np.uint8)}),
+        d.StepResult(STATES[RUNNING], {"count": 1}),
+        d.StepResult(STATES[RUNNING], {**SEEN, "pixels": np.zeros(5, np.uint8)}),
     ):
         raised(EncodeError, server.send, result)
         assert server.pending
         assert server.state is TERMINATED
     raised(LocalProtocolError, server.send, REPLIES["terminated"])
     with pytest.raises(LocalProtocolError, match="expected StepResult"):
-        server.send(StepResponse(STATES[RUNNING], {1: np.int32(1), 9: SEEN["pixels"]}))
-    server.send(StepResult(STATES[RUNNING], {**SEEN, "never asked for": object()}))
+        server.send(d.StepResponse(STATES[RUNNING], {1: np.int32(1), 9: SEEN["pixels"]}))
+    server.send(d.StepResult(STATES[RUNNING], {**SEEN, "never asked for": object()}))
     assert server.state is RUNNING
 
 
@@ -460,16 +439,16 @@ def test_transport_error_closes_the_server_session():
     assert server.reject(DeadlineExceeded("idle for 60 s")) == []  # nobody asked
     assert server.closed
     assert server.reject(DeadlineExceeded("idle for 60 s")) == []
-    caught = raised(LocalProtocolError, server.receive, encode_request(EVENTS["step"]))
+    caught = raised(LocalProtocolError, server.receive, d.encode_request(EVENTS["step"]))
     assert "closed" in str(caught)
     for error, code in (
         (DeadlineExceeded("too slow"), Code.DEADLINE_EXCEEDED),
         (ConnectionClosed("shutting down"), Code.UNAVAILABLE),
     ):
         server = server_in(RUNNING)
-        server.receive(encode_request(EVENTS["step"]))
-        status = decode_response(joined(server.reject(error)))
-        assert status == Status(code, str(error))
+        server.receive(d.encode_request(EVENTS["step"]))
+        status = d.decode_response(joined(server.reject(error)))
+        assert status == d.Status(code, str(error))
         assert server.closed
         assert not server.pending
         assert server.next_deadline() is None
@@ -479,8 +458,8 @@ def test_error_reply_text_is_escaped_and_truncated():
     server = DmEnvRpcServerSession()
     raised(RemoteProtocolError, server.receive, b"")
     error = RemoteProtocolError("\udcff" + "x" * 5000)
-    status = decode_response(joined(server.reject(error)))
-    assert isinstance(status, Status)
+    status = d.decode_response(joined(server.reject(error)))
+    assert isinstance(status, d.Status)
     assert status.message == str(error)
     assert status.message.startswith("\\udcffxxx")
     assert len(status.message) == 2000
@@ -504,12 +483,12 @@ class Conversation(RuleBasedStateMachine):
         action=sampled_from(["move", "fly"]),
     )
     def step(self, names, action):
-        self.offer(Step({action: 1}, names), "step")
+        self.offer(d.Step({action: 1}, names), "step")
 
     def offer(self, event, kind):
         # With nothing pending, a client sends what the server allows whatever the world's name.
         allowed = {name.partition(" ")[0] for name in ALLOWED[self.client.state]}
-        idle, by_name = not self.client.pending, type(event) is Step
+        idle, by_name = not self.client.pending, type(event) is d.Step
         try:
             message = joined(self.client.send(event))
         except LocalProtocolError:
@@ -539,13 +518,13 @@ class Conversation(RuleBasedStateMachine):
     def reply_to(self, event, state, choice):
         if choice == 0:
             return REPLIES["error"]
-        if isinstance(event, Step):
+        if isinstance(event, d.Step):
             following = list(ALLOWED[state]["step"].values())
             values = {**SEEN, "height": 0.5, "count": np.int32(choice)}
             observations = {name: values[name] for name in event.requested_observations}
-            return StepResult(STATES[following[choice % len(following)]], observations)
+            return d.StepResult(STATES[following[choice % len(following)]], observations)
         reply = REPLIES[next(k for k, (a, _) in REQUESTS.items() if isinstance(event, a))]
-        if isinstance(event, (JoinWorldRequest, ResetRequest)) and choice > 5:
+        if isinstance(event, (d.JoinWorldRequest, d.ResetRequest)) and choice > 5:
             return type(reply)(OTHER_SPECS)
         return reply
 
@@ -554,14 +533,14 @@ class Conversation(RuleBasedStateMachine):
     def hear(self):
         message, by_name, reply = self.responses.popleft()
         (response,) = self.client.receive(message)
-        if isinstance(reply, StepResult):
-            assert type(response) is (StepResult if by_name else StepResponse)
+        if isinstance(reply, d.StepResult):
+            assert type(response) is (d.StepResult if by_name else d.StepResponse)
             assert response.state is reply.state
             assert len(response.observations) == len(reply.observations)
             if by_name and "count" in reply.observations:
                 assert response.observations["count"] == reply.observations["count"]
         elif reply is None:
-            assert isinstance(response, Status)
+            assert isinstance(response, d.Status)
         else:
             assert response == reply
 

@@ -6,61 +6,48 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.codecs.perlert import (
-    Action,
-    AgentSlot,
-    LobbyInformation,
-    LobbyMessage,
-    LobbyRequest,
-    Ready,
-    Register,
-    Registered,
-    RolloutStep,
-    Start,
-    StepReader,
-    StepWriter,
-    decode_client_message,
-    decode_server_message,
-    encode,
-    encode_into,
-)
+from rlwire.codecs import perlert as p
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.codecs.perlert.messages import as_tuple
 from tests.raising import raised
 
-SLOT = AgentSlot("agent0", True, "citizen", "cpu", True)
-STEP = RolloutStep(
+SLOT = p.AgentSlot("agent0", True, "citizen", "cpu", True)
+STEP = p.RolloutStep(
     *("city", 7, 1590853116323, 0, "x:0.54,y:0.95", 1.5, False), "did_jump:true,jump_length:6.84"
 )
 
 # Figure 1 of the draft, and the examples of its section 3.
 CLIENT = {
-    b"city:7;lobby": LobbyRequest("city", 7),
-    b"city:7;register=agent0,patrick": Register("city", 7, "agent0", "patrick"),
-    b"city:7;register=agent0,john_doe_q_learning": Register(
+    b"city:7;lobby": p.LobbyRequest("city", 7),
+    b"city:7;register=agent0,patrick": p.Register("city", 7, "agent0", "patrick"),
+    b"city:7;register=agent0,john_doe_q_learning": p.Register(
         "city", 7, "agent0", "john_doe_q_learning"
     ),
-    b"city:7;ready=agent0,true": Ready("city", 7, "agent0", True),
-    b"city:7;ready=agent0,false": Ready("city", 7, "agent0", False),
-    b"city:7;action=walk": Action("city", 7, "walk"),
-    b"cartpole:0;action=move_left": Action("cartpole", 0, "move_left"),
-    b"cartpole:0;action=5,6.78": Action("cartpole", 0, "5,6.78"),
+    b"city:7;ready=agent0,true": p.Ready("city", 7, "agent0", True),
+    b"city:7;ready=agent0,false": p.Ready("city", 7, "agent0", False),
+    b"city:7;action=walk": p.Action("city", 7, "walk"),
+    b"cartpole:0;action=move_left": p.Action("cartpole", 0, "move_left"),
+    b"cartpole:0;action=5,6.78": p.Action("cartpole", 0, "5,6.78"),
 }
 SERVER = {
-    b"city:7;agent0=open,citizen,cpu,ready": LobbyInformation("city", 7, (SLOT,)),
-    b"city:7;agent0=close,citizen,patrick,ready": LobbyInformation(
-        "city", 7, (AgentSlot("agent0", False, "citizen", "patrick", True),)
+    b"city:7;agent0=open,citizen,cpu,ready": p.LobbyInformation("city", 7, (SLOT,)),
+    b"city:7;agent0=close,citizen,patrick,ready": p.LobbyInformation(
+        "city", 7, (p.AgentSlot("agent0", False, "citizen", "patrick", True),)
     ),
-    b"city:7;a=open,zombie,,not_ready;b=close,,z,ready": LobbyInformation(
-        "city", 7, (AgentSlot("a", True, "zombie", "", False), AgentSlot("b", False, "", "z", True))
+    b"city:7;a=open,zombie,,not_ready;b=close,,z,ready": p.LobbyInformation(
+        "city",
+        7,
+        (p.AgentSlot("a", True, "zombie", "", False), p.AgentSlot("b", False, "", "z", True)),
     ),
-    b"city:7;registered=agent0": Registered("city", 7, "agent0"),
-    b"city:7;message=Simulation will start...": LobbyMessage("city", 7, "Simulation will start..."),
-    b"city:7;message=a;": LobbyMessage("city", 7, "a;"),
-    b"city:7;start=port:32323": Start("city", 7, 32323),
+    b"city:7;registered=agent0": p.Registered("city", 7, "agent0"),
+    b"city:7;message=Simulation will start...": p.LobbyMessage(
+        "city", 7, "Simulation will start..."
+    ),
+    b"city:7;message=a;": p.LobbyMessage("city", 7, "a;"),
+    b"city:7;start=port:32323": p.Start("city", 7, 32323),
     **{
-        b"city:7:%d:0;obs=%d;reward=%d;done=%s" % (stamp, seen, reward, done): RolloutStep(
+        b"city:7:%d:0;obs=%d;reward=%d;done=%s" % (stamp, seen, reward, done): p.RolloutStep(
             "city", 7, stamp, 0, str(seen), float(reward), done == b"true"
         )
         for stamp, seen, reward, done in [
@@ -81,49 +68,49 @@ MESSAGES = [*CLIENT.values(), *SERVER.values()]
 
 @pytest.mark.parametrize("datagram", CLIENT)
 def test_client_message_examples_round_trip(datagram):
-    assert decode_client_message(datagram) == CLIENT[datagram]
-    assert encode(CLIENT[datagram]) == datagram
+    assert p.decode_client_message(datagram) == CLIENT[datagram]
+    assert p.encode(CLIENT[datagram]) == datagram
 
 
 @pytest.mark.parametrize("datagram", SERVER)
 def test_server_message_examples_round_trip(datagram):
-    assert decode_server_message(datagram) == SERVER[datagram]
-    assert encode(SERVER[datagram]) == datagram
+    assert p.decode_server_message(datagram) == SERVER[datagram]
+    assert p.encode(SERVER[datagram]) == datagram
 
 
 def test_encoder_rejects_fields_of_wrong_types_and_ranges():
-    assert Start("city", np.int64(7), np.uint16(5)) == Start("city", 7, 5)
-    assert encode(Action("city", np.int64(7), np.str_("walk"))) == b"city:7;action=walk"
+    assert p.Start("city", np.int64(7), np.uint16(5)) == p.Start("city", 7, 5)
+    assert p.encode(p.Action("city", np.int64(7), np.str_("walk"))) == b"city:7;action=walk"
     out_of_range = [
-        (lambda: encode(LobbyRequest("city", -1)), "SERVER_INSTANCE_NUMBER"),
-        (lambda: encode(LobbyRequest("city", 2**63)), "SERVER_INSTANCE_NUMBER"),
-        (lambda: encode(Start("city", 7, 0)), "SERVER_ROLLOUT_PORT"),
-        (lambda: encode(Start("city", 7, 65536)), "SERVER_ROLLOUT_PORT"),
-        (lambda: encode(Start("city", 7, 2**64)), "SERVER_ROLLOUT_PORT"),
-        (lambda: encode(Action("city", -1, "")), "SERVER_INSTANCE_NUMBER"),
-        (lambda: encode(RolloutStep("city", 7, -1, 0, "", 0, False)), "TIMESTAMP"),
-        (lambda: encode(RolloutStep("city", 7, 0, 2**63, "", 0, False)), "STEP_NUMBER"),
+        (lambda: p.encode(p.LobbyRequest("city", -1)), "SERVER_INSTANCE_NUMBER"),
+        (lambda: p.encode(p.LobbyRequest("city", 2**63)), "SERVER_INSTANCE_NUMBER"),
+        (lambda: p.encode(p.Start("city", 7, 0)), "SERVER_ROLLOUT_PORT"),
+        (lambda: p.encode(p.Start("city", 7, 65536)), "SERVER_ROLLOUT_PORT"),
+        (lambda: p.encode(p.Start("city", 7, 2**64)), "SERVER_ROLLOUT_PORT"),
+        (lambda: p.encode(p.Action("city", -1, "")), "SERVER_INSTANCE_NUMBER"),
+        (lambda: p.encode(p.RolloutStep("city", 7, -1, 0, "", 0, False)), "TIMESTAMP"),
+        (lambda: p.encode(p.RolloutStep("city", 7, 0, 2**63, "", 0, False)), "STEP_NUMBER"),
     ]
     for call, field in out_of_range:
         assert raised(EncodeError, call).path == field
     wrong: Any
     for wrong in (
-        LobbyRequest("city", "7"),
-        LobbyRequest("city", 7.0),
-        Register("city", 7, None, "t"),
-        Action("city", 7, 5),
-        Action("city", 7, None),
-        LobbyInformation("city", 7, ["agent0"]),
-        RolloutStep("city", 7, 0, 0, "", b"1", False),
-        RolloutStep("city", 7, 0, 0, "", None, False),
-        RolloutStep("city", 7, 0, 0, {"x": 1}, 0, False),
+        p.LobbyRequest("city", "7"),
+        p.LobbyRequest("city", 7.0),
+        p.Register("city", 7, None, "t"),
+        p.Action("city", 7, 5),
+        p.Action("city", 7, None),
+        p.LobbyInformation("city", 7, ["agent0"]),
+        p.RolloutStep("city", 7, 0, 0, "", b"1", False),
+        p.RolloutStep("city", 7, 0, 0, "", None, False),
+        p.RolloutStep("city", 7, 0, 0, {"x": 1}, 0, False),
     ):
-        raised(TypeError, encode, wrong)
+        raised(TypeError, p.encode, wrong)
 
 
 def decode_any(datagram, **options):
     found = []
-    for decode in (decode_client_message, decode_server_message):
+    for decode in (p.decode_client_message, p.decode_server_message):
         try:
             found.append(decode(datagram, **options))
         except DecodeError:
@@ -133,10 +120,11 @@ def decode_any(datagram, **options):
 
 
 ONE_OF_EACH = [
-    (LobbyRequest, "name", 7), (Register, "name", 7, "key", "tag"), (Ready, "name", 7, "key", True),
-    (Action, "name", 7, "action"), (Registered, "name", 7, "key"), (LobbyMessage, "name", 7, "x"),
-    (RolloutStep, "name", 7, 1, 2, "seen", "reward", True, "extra"),
-    (AgentSlot, "key", True, "kind", "tag", True),
+    (p.LobbyRequest, "name", 7), (p.Register, "name", 7, "key", "tag"),
+    (p.Ready, "name", 7, "key", True), (p.Action, "name", 7, "action"),
+    (p.Registered, "name", 7, "key"), (p.LobbyMessage, "name", 7, "x"),
+    (p.RolloutStep, "name", 7, 1, 2, "seen", "reward", True, "extra"),
+    (p.AgentSlot, "key", True, "kind", "tag", True),
 ]  # fmt: skip
 
 
@@ -146,7 +134,7 @@ def with_text(text):
         for at, value in enumerate(fields):
             if isinstance(value, str):
                 made = kind(*fields[:at], text, *fields[at + 1 :])
-                yield LobbyInformation("name", 7, (SLOT, made)) if kind is AgentSlot else made
+                yield p.LobbyInformation("name", 7, (SLOT, made)) if kind is p.AgentSlot else made
 
 
 @pytest.mark.parametrize("mark", ":;,=")
@@ -159,30 +147,30 @@ def test_encoder_rejects_separator_characters_in_fields(perlert_oracle, mark):
             with suppress(perlert_oracle.Wrong):
                 readings.append(decode(wire))
         if readings == [as_tuple(message)]:
-            assert decode_any(encode(message)) == message
+            assert decode_any(p.encode(message)) == message
             continue
         assert decode_any(wire) != message
-        caught = raised(EncodeError, encode, message)
+        caught = raised(EncodeError, p.encode, message)
         assert repr(mark) in str(caught)
         assert caught.path.isupper()
 
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_trailing_semicolon_is_accepted(message):
-    if not isinstance(message, LobbyMessage):
-        assert decode_any(encode(message) + b";") == message
+    if not isinstance(message, p.LobbyMessage):
+        assert decode_any(p.encode(message) + b";") == message
         for wrong in (b";;", b"; ", b";,"):
-            assert decode_any(encode(message) + wrong) is None
-    if isinstance(message, RolloutStep):
-        read = StepReader(message.name, message.number).read
-        assert read(encode(message) + b";") == read(encode(message))
+            assert decode_any(p.encode(message) + wrong) is None
+    if isinstance(message, p.RolloutStep):
+        read = p.StepReader(message.name, message.number).read
+        assert read(p.encode(message) + b";") == read(p.encode(message))
 
 
 def test_header_numbers_are_63_bit_naturals():
     for text, number in ((b"0", 0), (b"007", 7), (b"9223372036854775807", 2**63 - 1)):
-        assert decode_client_message(b"n:" + text + b";lobby") == LobbyRequest("n", number)
-    assert decode_client_message(b"n:" + b"0" * 900 + b"7;lobby").number == 7
-    assert encode(LobbyRequest("n", 7)) == b"n:7;lobby"
+        assert p.decode_client_message(b"n:" + text + b";lobby") == p.LobbyRequest("n", number)
+    assert p.decode_client_message(b"n:" + b"0" * 900 + b"7;lobby").number == 7
+    assert p.encode(p.LobbyRequest("n", 7)) == b"n:7;lobby"
     for text in (
         b"",
         b"-1",
@@ -194,10 +182,10 @@ def test_header_numbers_are_63_bit_naturals():
         b"\xd9\xa1",
         b"9223372036854775808",
     ):
-        raised(DecodeError, decode_client_message, b"n:" + text + b";lobby")
-        raised(DecodeError, decode_server_message, b"n:1:" + text + b":0;obs=;reward=;done=true")
-        raised(DecodeError, decode_server_message, b"n:1:0:" + text + b";obs=;reward=;done=true")
-        raised(DecodeError, decode_server_message, b"n:1;start=port:" + text)
+        raised(DecodeError, p.decode_client_message, b"n:" + text + b";lobby")
+        raised(DecodeError, p.decode_server_message, b"n:1:" + text + b":0;obs=;reward=;done=true")
+        raised(DecodeError, p.decode_server_message, b"n:1:0:" + text + b";obs=;reward=;done=true")
+        raised(DecodeError, p.decode_server_message, b"n:1;start=port:" + text)
 
 
 @pytest.mark.parametrize(
@@ -211,10 +199,10 @@ def test_header_numbers_are_63_bit_naturals():
     ],
 )  # fmt: skip
 def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset, path):
-    caught = raised(DecodeError, decode_client_message, datagram)
+    caught = raised(DecodeError, p.decode_client_message, datagram)
     assert (caught.offset, caught.path) == (offset, path)
     # Inside a larger buffer the offset counts from where the view begins.
-    again = raised(DecodeError, decode_client_message, memoryview(b"..." + datagram)[3:])
+    again = raised(DecodeError, p.decode_client_message, memoryview(b"..." + datagram)[3:])
     assert str(again) == str(caught)
 
 
@@ -250,28 +238,28 @@ def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset
     ],
 )  # fmt: skip
 def test_invalid_server_datagrams_fail_at_their_offset_and_path(datagram, offset, path):
-    caught = raised(DecodeError, decode_server_message, datagram)
+    caught = raised(DecodeError, p.decode_server_message, datagram)
     assert (caught.offset, caught.path) == (offset, path)
 
 
 def test_decoder_accepts_any_buffer_type():
-    datagram = encode(STEP)
+    datagram = p.encode(STEP)
     kinds = [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]
     for kind in kinds:
-        assert decode_server_message(kind(datagram)) == STEP
-        assert decode_client_message(kind(b"city:7;lobby")) == LobbyRequest("city", 7)
-        assert StepReader("city", 7).read(kind(datagram)) is not None
+        assert p.decode_server_message(kind(datagram)) == STEP
+        assert p.decode_client_message(kind(b"city:7;lobby")) == p.LobbyRequest("city", 7)
+        assert p.StepReader("city", 7).read(kind(datagram)) is not None
     wrong: Any
     for wrong in ("city:7;lobby", None, 5):
-        for call in (decode_client_message, decode_server_message):
+        for call in (p.decode_client_message, p.decode_server_message):
             raised(TypeError, call, wrong)
 
 
 def test_text_fields_are_encoded_as_utf8():
-    message = Register("città", 7, "агент", "日本🙂")
-    assert decode_client_message(encode(message)) == message
-    assert encode(message) == "città:7;register=агент,日本🙂".encode()
-    raised(EncodeError, encode, Register("city", 7, "a", "\ud800"))
+    message = p.Register("città", 7, "агент", "日本🙂")
+    assert p.decode_client_message(p.encode(message)) == message
+    assert p.encode(message) == "città:7;register=агент,日本🙂".encode()
+    raised(EncodeError, p.encode, p.Register("city", 7, "a", "\ud800"))
 
 
 @pytest.mark.parametrize(
@@ -285,45 +273,45 @@ def test_text_fields_are_encoded_as_utf8():
     ],
 )  # fmt: skip
 def test_rewards_of_each_type_are_encoded_alike(reward, text):
-    message = RolloutStep("city", 7, 1, 2, "", reward, False)
-    wire = encode(message)
+    message = p.RolloutStep("city", 7, 1, 2, "", reward, False)
+    wire = p.encode(message)
     assert wire == f"city:7:1:2;obs=;reward={text};done=false".encode()
-    found = decode_server_message(wire)
+    found = p.decode_server_message(wire)
     assert found == message._replace(reward=reward if isinstance(reward, str) else float(text))
-    assert StepWriter("city", 7).write(1, 2, "", reward, False) == wire
+    assert p.StepWriter("city", 7).write(1, 2, "", reward, False) == wire
 
 
 def test_datagram_limit_is_checked_before_the_content():
     for size in (1199, 1200, 1201):
         wire = b"city:7;action=" + b"a" * (size - 14)
-        message = Action("city", 7, "a" * (size - 14))
+        message = p.Action("city", 7, "a" * (size - 14))
         if size <= 1200:
-            assert encode(message) == wire
-            assert decode_client_message(wire) == message
+            assert p.encode(message) == wire
+            assert p.decode_client_message(wire) == message
             continue
-        caught = raised(LimitExceeded, encode, message)
+        caught = raised(LimitExceeded, p.encode, message)
         assert (caught.limit, caught.maximum, caught.size) == ("datagram", 1200, 1201)
-        assert raised(LimitExceeded, decode_client_message, wire).limit == "datagram"
+        assert raised(LimitExceeded, p.decode_client_message, wire).limit == "datagram"
         # The limit comes first, whatever the bytes are.
-        raised(LimitExceeded, decode_server_message, b"\xff" * size)
-        raised(LimitExceeded, StepReader("city", 7).read, b"city:7:1:2;" + b"\xff" * size)
+        raised(LimitExceeded, p.decode_server_message, b"\xff" * size)
+        raised(LimitExceeded, p.StepReader("city", 7).read, b"city:7:1:2;" + b"\xff" * size)
         wide = Limits(datagram=65_507)
-        assert encode(message, limits=wide) == wire
-        assert decode_client_message(wire, limits=wide) == message
+        assert p.encode(message, limits=wide) == wire
+        assert p.decode_client_message(wire, limits=wide) == message
 
 
 def test_fields_over_the_datagram_limit_are_rejected_before_copying():
     huge = "a" * 50_000_000
-    slots = [AgentSlot(str(i), True, "kind", "tag", False) for i in range(10_000)]
+    slots = [p.AgentSlot(str(i), True, "kind", "tag", False) for i in range(10_000)]
     for message in (
-        Action("city", 7, huge),
-        LobbyMessage("city", 7, huge),
-        RolloutStep("city", 7, 1, 2, "", 0, True, huge),
-        LobbyInformation("city", 7, [AgentSlot("a", True, "", huge, True)]),
-        LobbyInformation("city", 7, slots),
+        p.Action("city", 7, huge),
+        p.LobbyMessage("city", 7, huge),
+        p.RolloutStep("city", 7, 1, 2, "", 0, True, huge),
+        p.LobbyInformation("city", 7, [p.AgentSlot("a", True, "", huge, True)]),
+        p.LobbyInformation("city", 7, slots),
     ):
-        assert raised(LimitExceeded, encode, message).limit == "datagram"
-    writer = StepWriter("city", 7)
+        assert raised(LimitExceeded, p.encode, message).limit == "datagram"
+    writer = p.StepWriter("city", 7)
     for observation in (np.zeros(10**7), huge, {"x": np.zeros(10**7)}, {huge: 1}):
         raised(LimitExceeded, writer.write, 1, 2, observation, 0.0, False)
         raised(LimitExceeded, writer.write, 1, 2, "", 0.0, False, observation)
@@ -331,31 +319,31 @@ def test_fields_over_the_datagram_limit_are_rejected_before_copying():
 
 
 def test_encode_into_writes_only_its_range_of_the_buffer():
-    wire = encode(STEP)
+    wire = p.encode(STEP)
     buffer = bytearray(len(wire) + 5)
-    assert encode_into(STEP, buffer, 5) == len(wire)
+    assert p.encode_into(STEP, buffer, 5) == len(wire)
     assert buffer == bytes(5) + wire
     for offset in (6, -1, len(buffer) + 1):
-        raised(EncodeError, encode_into, STEP, buffer, offset)
+        raised(EncodeError, p.encode_into, STEP, buffer, offset)
     assert buffer == bytes(5) + wire
-    raised(BufferError, encode_into, STEP, wire)
+    raised(BufferError, p.encode_into, STEP, wire)
 
 
 def test_step_reader_reads_steps_of_its_instance_only():
-    reader = StepReader("city", 7)
+    reader = p.StepReader("city", 7)
     extra = "did_jump:true,jump_length:6.84"
-    assert reader.read(encode(STEP)) == (1590853116323, 0, "x:0.54,y:0.95", 1.5, False, extra)
+    assert reader.read(p.encode(STEP)) == (1590853116323, 0, "x:0.54,y:0.95", 1.5, False, extra)
     assert reader.read(b"city:007:5:6;obs=;reward=a;done=true") == (5, 6, "", "a", True, None)
     for datagram in (*CLIENT, *SERVER):
         step = decode_any(datagram)
-        if not isinstance(step, RolloutStep):
+        if not isinstance(step, p.RolloutStep):
             assert reader.read(datagram) is None
             continue
         fields = tuple(getattr(step, name) for name in step.__match_args__[2:])
-        assert StepReader(step.name, step.number).read(datagram) == fields
-        assert StepReader(step.name, step.number + 1).read(datagram) is None
-        assert StepReader(step.name + "a", step.number).read(datagram) is None
-        assert StepReader("a", step.number).read(datagram) is None
+        assert p.StepReader(step.name, step.number).read(datagram) == fields
+        assert p.StepReader(step.name, step.number + 1).read(datagram) is None
+        assert p.StepReader(step.name + "a", step.number).read(datagram) is None
+        assert p.StepReader("a", step.number).read(datagram) is None
     for other in (b"", b"city", b"city:7", b"city:7;obs=1;reward=0;done=true", b"\xff"):
         assert reader.read(other) is None
     for wrong in (
@@ -366,12 +354,14 @@ def test_step_reader_reads_steps_of_its_instance_only():
     ):
         raised(DecodeError, reader.read, wrong)
     for name, number in (("city", -1), ("\ud800", 0)):
-        raised(EncodeError, StepReader, name, number)
+        raised(EncodeError, p.StepReader, name, number)
 
 
 def test_step_writer_writes_each_type_of_value():
-    writer = StepWriter("city", 7)
-    assert writer.write(1590853116323, 0, STEP.observation, 1.5, False, STEP.extra) == encode(STEP)
+    writer = p.StepWriter("city", 7)
+    assert writer.write(1590853116323, 0, STEP.observation, 1.5, False, STEP.extra) == p.encode(
+        STEP
+    )
     head = b"city:7:1:2;obs="
     for value, text in [
         ("a:b,c", b"a:b,c"),
@@ -391,14 +381,14 @@ def test_step_writer_writes_each_type_of_value():
         assert wire == head + text + b";reward=0;done=true"
         wire = writer.write(1, 2, "", 0.0, True, value)
         assert wire == head + b";reward=0;done=true;extra=" + text
-    rounding = StepWriter("city", 7, decimals=2)
+    rounding = p.StepWriter("city", 7, decimals=2)
     assert rounding.write(1, 2, np.array([1 / 3, 2]), 2 / 3, False, {"t": 0.125}) == (
         head + b"0.33,2;reward=0.67;done=false;extra=t:0.12"
     )
 
 
 def test_step_writer_rejects_values_without_text_form():
-    writer = StepWriter("city", 7)
+    writer = p.StepWriter("city", 7)
     value: Any
     for value in ("a;b", "a=b", {"a;": 1}, {"a": "b=c"}, {"a:": 1}, {"": 1}, {"a": "b,c"},
                   {"a": {"b": 1}}, np.array(["a"]), np.array([1j]), [[1], [1, 2]]):  # fmt: skip
@@ -410,5 +400,5 @@ def test_step_writer_rejects_values_without_text_form():
         raised(TypeError, writer.write, 1, 2, value, 0.0, False)
     for numbers in ((-1, 0), (0, -1), (2**63, 0), (0, 2**64)):
         raised(EncodeError, writer.write, *numbers, "", 0.0, False)
-    raised(EncodeError, StepWriter, "ci:ty", 7)
-    assert "decimals" in str(raised(ValueError, StepWriter, "city", 7, decimals=-1))
+    raised(EncodeError, p.StepWriter, "ci:ty", 7)
+    assert "decimals" in str(raised(ValueError, p.StepWriter, "city", 7, decimals=-1))

@@ -5,21 +5,7 @@ import random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs.perlert import (
-    Action,
-    AgentSlot,
-    LobbyInformation,
-    LobbyMessage,
-    LobbyRequest,
-    Ready,
-    Register,
-    Registered,
-    RolloutStep,
-    Start,
-    decode_client_message,
-    decode_server_message,
-    encode,
-)
+from rlwire.codecs import perlert as p
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from tests.codecs.perlert.messages import as_tuple
@@ -33,7 +19,7 @@ NATURAL = st.integers(0, 2**63 - 1)
 FREE = TEXT.map(lambda text: text.replace(";", "").replace("=", ""))
 SLOTS = st.lists(
     st.builds(
-        AgentSlot,
+        p.AgentSlot,
         NAME.filter(lambda key: key not in ("registered", "message", "start", "obs")),
         st.booleans(),
         WORD,
@@ -44,18 +30,18 @@ SLOTS = st.lists(
     max_size=4,
 ).map(tuple)
 OF_CLIENTS = st.one_of(
-    st.builds(LobbyRequest, NAME, NATURAL),
-    st.builds(Register, NAME, NATURAL, NAME, WORD),
-    st.builds(Ready, NAME, NATURAL, NAME, st.booleans()),
-    st.builds(Action, NAME, NATURAL, FREE.map(lambda text: text.replace(":", ""))),
+    st.builds(p.LobbyRequest, NAME, NATURAL),
+    st.builds(p.Register, NAME, NATURAL, NAME, WORD),
+    st.builds(p.Ready, NAME, NATURAL, NAME, st.booleans()),
+    st.builds(p.Action, NAME, NATURAL, FREE.map(lambda text: text.replace(":", ""))),
 )
 OF_SERVERS = st.one_of(
-    st.builds(LobbyInformation, NAME, NATURAL, SLOTS),
-    st.builds(Registered, NAME, NATURAL, NAME),
-    st.builds(LobbyMessage, NAME, NATURAL, TEXT),
-    st.builds(Start, NAME, NATURAL, st.integers(1, 65535)),
+    st.builds(p.LobbyInformation, NAME, NATURAL, SLOTS),
+    st.builds(p.Registered, NAME, NATURAL, NAME),
+    st.builds(p.LobbyMessage, NAME, NATURAL, TEXT),
+    st.builds(p.Start, NAME, NATURAL, st.integers(1, 65535)),
     st.builds(
-        RolloutStep,
+        p.RolloutStep,
         *(NAME, NATURAL, NATURAL, NATURAL, FREE),
         st.floats(allow_nan=False),
         st.booleans(),
@@ -69,13 +55,13 @@ OF_SERVERS = st.one_of(
 def test_random_message_is_encoded_and_decoded_as_by_the_oracle(perlert_oracle, case):
     from_server, message = case
     wide = Limits(datagram=65_507)
-    wire = encode(message, limits=wide)
+    wire = p.encode(message, limits=wide)
     assert wire == perlert_oracle.encode(as_tuple(message))
     if from_server:
-        assert decode_server_message(wire, limits=wide) == message
+        assert p.decode_server_message(wire, limits=wide) == message
         assert perlert_oracle.decode_server(wire) == as_tuple(message)
     else:
-        assert decode_client_message(wire, limits=wide) == message
+        assert p.decode_client_message(wire, limits=wide) == message
         assert perlert_oracle.decode_client(wire) == as_tuple(message)
 
 
@@ -83,8 +69,8 @@ def compare(oracle, wire):
     """Both read the same, or neither reads anything; returns how many directions were good."""
     good = 0
     for ours, theirs in (
-        (decode_client_message, oracle.decode_client),
-        (decode_server_message, oracle.decode_server),
+        (p.decode_client_message, oracle.decode_client),
+        (p.decode_server_message, oracle.decode_server),
     ):
         try:
             expected = theirs(wire)

@@ -74,8 +74,7 @@ def test_decoding_stops_at_incomplete_and_pseudo_rectangles():
     assert [tuple(each) for each in decoder.paint(one + last + one, 0, 3)] == [(0, 0, 1, 1, 0)]
     assert raised(DecodeError, decoder.paint, one + size, 0, 2).offset == 24
     raised(DecodeError, decoder.paint, one + one[:-1], 0, 2)
-    with pytest.raises(ValueError, match="33 is not within 32 bytes"):
-        decoder.paint(one + one, 33, 1)
+    assert "33 is not within 32 bytes" in str(raised(ValueError, decoder.paint, one + one, 33, 1))
 
 
 SIDE = 512

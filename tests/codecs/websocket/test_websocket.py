@@ -6,37 +6,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlwire.codecs.websocket import frames as f
 from rlwire.codecs.websocket import frames as websocket
-from rlwire.codecs.websocket.frames import (
-    BINARY,
-    CLOSE,
-    CONTINUATION,
-    PING,
-    PONG,
-    TEXT,
-    FrameDecoder,
-    FrameEncoder,
-    NotText,
-    Utf8Checker,
-    decode_close,
-    encode_close,
-)
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.raising import raised
 
-SERVER, CLIENT = FrameEncoder(False), FrameEncoder(True)
+SERVER, CLIENT = f.FrameEncoder(False), f.FrameEncoder(True)
 
 
 def test_rfc_example_frames_are_decoded_and_encoded():  # section 5.7
-    client, server, encoder = FrameDecoder(False), FrameDecoder(True), FrameEncoder(False)
+    client, server, encoder = f.FrameDecoder(False), f.FrameDecoder(True), f.FrameEncoder(False)
     assert client.message(b"\x81\x05Hello", 7) == "Hello"
     masked = bytes.fromhex("818537fa213d7f9f4d5158")
     assert server.message(masked, len(masked)) == "Hello"
-    assert client.frame(b"\x01\x03Hel") == (TEXT, False, b"Hel")
-    assert client.frame(b"\x80\x02lo") == (CONTINUATION, True, b"lo")
-    assert client.frame(b"\x89\x05Hello") == (PING, True, b"Hello")
-    assert server.frame(bytes.fromhex("8a8537fa213d7f9f4d5158")) == (PONG, True, b"Hello")
+    assert client.frame(b"\x01\x03Hel") == (f.TEXT, False, b"Hel")
+    assert client.frame(b"\x80\x02lo") == (f.CONTINUATION, True, b"lo")
+    assert client.frame(b"\x89\x05Hello") == (f.PING, True, b"Hello")
+    assert server.frame(bytes.fromhex("8a8537fa213d7f9f4d5158")) == (f.PONG, True, b"Hello")
     assert encoder.message("Hello") == [b"\x81\x05Hello"]
     assert encoder.message(b"\0" * 256)[0][:4] == b"\x82\x7e\x01\x00"
     assert encoder.message(b"\0" * 65536)[0] == b"\x82\x7f" + (65536).to_bytes(8, "big")
@@ -52,9 +39,9 @@ def test_message_of_several_buffers_round_trips(pieces, masked, before):
         piece if i % 3 == 0 else bytearray(piece) if i % 3 == 1 else memoryview(piece)
         for i, piece in enumerate(pieces)
     ]
-    (wire,) = FrameEncoder(masked, "binary").message(parts)
+    (wire,) = f.FrameEncoder(masked, "binary").message(parts)
     room = bytes(before) + wire + b"next"
-    there = FrameDecoder(masked, "binary")
+    there = f.FrameDecoder(masked, "binary")
     end = before + len(wire)
     assert there.frame_size(room, before, len(room)) == len(wire)
     assert there.message(room[before:], len(wire)) == b"".join(pieces)
@@ -67,15 +54,15 @@ def test_message_of_several_buffers_round_trips(pieces, masked, before):
 def test_server_encoder_does_not_copy_large_parts():
     array = np.arange(20_000, dtype=np.uint8)
     view = memoryview(array)
-    head, first, second = FrameEncoder(False, "binary").message([view, b"tail"])
+    head, first, second = f.FrameEncoder(False, "binary").message([view, b"tail"])
     assert first is view
     assert second == b"tail"
     assert head == b"\x82\x7e" + (20_004).to_bytes(2, "big")
 
 
 def test_decoder_accepts_any_buffer_type():
-    wire = CLIENT.frame(BINARY, b"abc")
-    framer = FrameDecoder(True)
+    wire = CLIENT.frame(f.BINARY, b"abc")
+    framer = f.FrameDecoder(True)
     with mmap.mmap(-1, len(wire)) as room:
         room[:] = wire
         for buffer in (
@@ -87,24 +74,24 @@ def test_decoder_accepts_any_buffer_type():
         ):
             assert framer.message(buffer, len(wire)) == b"abc"
             assert framer.frame_size(buffer, 0, len(wire)) == len(wire)
-            assert framer.frame(buffer) == (BINARY, True, b"abc")
+            assert framer.frame(buffer) == (f.BINARY, True, b"abc")
 
 
 def test_large_payload_is_unmasked_in_place():
     payload = bytes(range(256)) * 100
-    block = bytearray(CLIENT.frame(BINARY, payload))
-    _, _, taken = FrameDecoder(True).frame(block)
+    block = bytearray(CLIENT.frame(f.BINARY, payload))
+    _, _, taken = f.FrameDecoder(True).frame(block)
     assert isinstance(taken, memoryview)
     assert taken == payload
     assert bytes(block[-len(payload) :]) == payload
-    fixed = CLIENT.frame(BINARY, payload)
-    _, _, copied = FrameDecoder(True).frame(fixed)  # bytes cannot be changed
+    fixed = CLIENT.frame(f.BINARY, payload)
+    _, _, copied = f.FrameDecoder(True).frame(fixed)  # bytes cannot be changed
     assert copied == payload
     assert fixed[-1] != payload[-1]
 
 
 def test_mask_key_is_random_for_each_frame():
-    framer = FrameEncoder(True)
+    framer = f.FrameEncoder(True)
     keys = {framer.message(b"")[0][2:6] for _ in range(1000)}
     assert len(keys) > 990
 
@@ -118,23 +105,23 @@ def test_mask_key_is_random_for_each_frame():
     ],
 )
 def test_endpoint_kind_selects_the_message_type(kind, text, binary):
-    framer = FrameDecoder(False, kind)
-    wire = SERVER.frame(TEXT, "héllo".encode())
+    framer = f.FrameDecoder(False, kind)
+    wire = SERVER.frame(f.TEXT, "héllo".encode())
     assert framer.message(wire, len(wire)) == text
     assert type(framer.message(wire, len(wire))) is type(text)
-    wire = SERVER.frame(BINARY, b"\x00\xff")
+    wire = SERVER.frame(f.BINARY, b"\x00\xff")
     assert framer.message(wire, len(wire)) == binary
 
 
 def test_message_returns_none_for_frames_off_the_fast_path():
-    framer = FrameDecoder(False)
+    framer = f.FrameDecoder(False)
     for wire in (
-        SERVER.frame(PING, b""),
-        SERVER.frame(CLOSE, b"\x03\xe8"),
-        SERVER.frame(TEXT, b"a", False),
-        SERVER.frame(CONTINUATION, b"a"),
-        SERVER.frame(TEXT, b"\xff"),
-        CLIENT.frame(TEXT, b"a"),
+        SERVER.frame(f.PING, b""),
+        SERVER.frame(f.CLOSE, b"\x03\xe8"),
+        SERVER.frame(f.TEXT, b"a", False),
+        SERVER.frame(f.CONTINUATION, b"a"),
+        SERVER.frame(f.TEXT, b"\xff"),
+        CLIENT.frame(f.TEXT, b"a"),
         b"\xf1\x00",
         b"\x83\x00",
         b"\x81",
@@ -155,7 +142,7 @@ def test_message_returns_none_for_frames_off_the_fast_path():
 )  # fmt: skip
 def test_invalid_frame_heads_are_rejected(wire, why):
     data = b"??" + bytes.fromhex(wire)
-    framer = FrameDecoder(False, "any", Limits(received=2**59, message=2**59))
+    framer = f.FrameDecoder(False, "any", Limits(received=2**59, message=2**59))
     assert raised(DecodeError, framer.frame_size, data, 2, len(data)).offset in (2, 3)
     with pytest.raises(DecodeError, match=why):
         framer.frame(data[2:])
@@ -163,8 +150,8 @@ def test_invalid_frame_heads_are_rejected(wire, why):
 
 
 def test_received_limit_is_checked_before_the_payload():
-    framer = FrameDecoder(False, "any", Limits(received=1000))
-    assert framer.frame_size(SERVER.frame(BINARY, bytes(1000))[:4], 0, 4) == 1004
+    framer = f.FrameDecoder(False, "any", Limits(received=1000))
+    assert framer.frame_size(SERVER.frame(f.BINARY, bytes(1000))[:4], 0, 4) == 1004
     caught = raised(LimitExceeded, framer.frame_size, b"\x82\x7e\x03\xe9", 0, 4)
     assert (caught.limit, caught.size, caught.offset) == ("received", 1001, 1)
     with pytest.raises(LimitExceeded, match="received=300"):
@@ -172,29 +159,29 @@ def test_received_limit_is_checked_before_the_payload():
     raised(LimitExceeded, framer.frame_size, b"\x82\x7f\x7f" + b"\xff" * 7, 0, 10)
     assert framer.frame_size(b"\x89\x7d", 0, 2, 0) == 127  # control frames have their own
     with pytest.raises(LimitExceeded, match="message=10"):
-        FrameEncoder(False, "any", Limits(message=10)).message(bytes(11))
+        f.FrameEncoder(False, "any", Limits(message=10)).message(bytes(11))
 
 
 def test_control_frames_have_at_most_125_bytes():
-    framer = FrameEncoder(False)
-    assert framer.frame(PING, b"x" * 125) == b"\x89\x7d" + b"x" * 125
-    assert framer.frame(TEXT, b"a", False) == b"\x01\x01a"
-    for opcode, payload, fin in ((PING, bytes(126), True), (CLOSE, b"", False), (3, b"", True)):
+    framer = f.FrameEncoder(False)
+    assert framer.frame(f.PING, b"x" * 125) == b"\x89\x7d" + b"x" * 125
+    assert framer.frame(f.TEXT, b"a", False) == b"\x01\x01a"
+    for opcode, payload, fin in ((f.PING, bytes(126), True), (f.CLOSE, b"", False), (3, b"", True)):
         raised(EncodeError, framer.frame, opcode, payload, fin)
-    assert len(FrameEncoder(True).frame(PONG, b"x" * 125)) == 131
-    raised(EncodeError, FrameEncoder(True).frame, PONG, b"x" * 126)
-    assert framer.frame(BINARY, bytes(20_000))[:4] == b"\x82\x7e" + (20_000).to_bytes(2, "big")
+    assert len(f.FrameEncoder(True).frame(f.PONG, b"x" * 125)) == 131
+    raised(EncodeError, f.FrameEncoder(True).frame, f.PONG, b"x" * 126)
+    assert framer.frame(f.BINARY, bytes(20_000))[:4] == b"\x82\x7e" + (20_000).to_bytes(2, "big")
 
 
 def test_frame_of_another_size_than_its_head_is_rejected():
-    framer = FrameDecoder(False)
+    framer = f.FrameDecoder(False)
     for wire in (b"\x82\x02a", b"\x82\x01ab"):
         assert "expected" in str(raised(DecodeError, framer.frame, wire))
     raised(DecodeError, framer.frame, b"\x82")
 
 
 def test_offsets_outside_the_buffer_are_rejected():
-    framer = FrameDecoder(False)
+    framer = f.FrameDecoder(False)
     for start, end in ((-1, 2), (0, 3), (2, 1)):
         with pytest.raises(ValueError, match=r"in a buffer|within a buffer"):
             framer.frame_size(b"\x82\x00", start, end)
@@ -209,50 +196,50 @@ def test_utf8_checker_agrees_with_python(data, cut):
         good = True
     except UnicodeDecodeError:
         good = False
-    checker = Utf8Checker()
+    checker = f.Utf8Checker()
     try:
         checker.feed(data[:cut])
         checker.feed(bytearray(data[cut:]))
         checker.end()
         seen = True
-    except NotText:
+    except f.NotText:
         seen = False
     assert seen == good
-    wire = SERVER.frame(TEXT, data)
-    assert (FrameDecoder(False).message(wire, len(wire)) is not None) == good
+    wire = SERVER.frame(f.TEXT, data)
+    assert (f.FrameDecoder(False).message(wire, len(wire)) is not None) == good
 
 
 def test_invalid_utf8_error_has_the_offset_of_the_byte():
-    caught = raised(NotText, Utf8Checker().feed, b"abc\xffdef")
+    caught = raised(f.NotText, f.Utf8Checker().feed, b"abc\xffdef")
     assert caught.offset == 3
     assert isinstance(caught, DecodeError)
     assert pickle.loads(pickle.dumps(caught)).offset == 3
-    checker = Utf8Checker()
+    checker = f.Utf8Checker()
     checker.feed(b"\xe2\x82")
-    assert "8" in str(raised(NotText, checker.end))
+    assert "8" in str(raised(f.NotText, checker.end))
 
 
 def test_reserved_close_codes_are_rejected():
-    assert encode_close(1000) == b"\x03\xe8"
-    assert encode_close(4999, "bye") == b"\x13\x87bye"
-    assert decode_close(b"") == (1005, "")
-    assert decode_close(memoryview(b"\x03\xe9see you")) == (1001, "see you")
-    long = encode_close(1011, "é" * 100)
+    assert f.encode_close(1000) == b"\x03\xe8"
+    assert f.encode_close(4999, "bye") == b"\x13\x87bye"
+    assert f.decode_close(b"") == (1005, "")
+    assert f.decode_close(memoryview(b"\x03\xe9see you")) == (1001, "see you")
+    long = f.encode_close(1011, "é" * 100)
     assert len(long) <= 125
-    assert decode_close(long) == (1011, "é" * 61)
-    assert decode_close(encode_close(1000, "\ud800")) == (1000, "\\ud800")
+    assert f.decode_close(long) == (1011, "é" * 61)
+    assert f.decode_close(f.encode_close(1000, "\ud800")) == (1000, "\\ud800")
     for code in (0, 999, 1004, 1005, 1006, 1015, 2999, 5000, 65536, -1, 2**40, "1000", None):
-        raised(EncodeError, encode_close, code)
+        raised(EncodeError, f.encode_close, code)
     for payload in (b"\x03", b"\x03\xed", b"\x03\xee", b"\xff\xff", b"\x00\x00"):
-        raised(DecodeError, decode_close, payload)
-    raised(NotText, decode_close, b"\x03\xe8\xff")
+        raised(DecodeError, f.decode_close, payload)
+    raised(f.NotText, f.decode_close, b"\x03\xe8\xff")
 
 
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kind", ["any", "binary", "text"])
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 70_000])
 def test_message_in_its_own_buffer_is_decoded_as_a_view(masked, kind, size):
-    here, there = FrameEncoder(masked, kind), FrameDecoder(masked, kind)
+    here, there = f.FrameEncoder(masked, kind), f.FrameDecoder(masked, kind)
     for message in (b"b" * size, "t" * size, "ü" * (size // 2)):
         if kind == ("text" if type(message) is bytes else "binary"):
             continue
@@ -276,7 +263,7 @@ def test_message_in_its_own_buffer_is_decoded_as_a_view(masked, kind, size):
 @pytest.mark.parametrize("limits", [None, Limits(expanded=1000)])
 def test_rejected_text_is_left_unchanged(limits):
     bad = b"\xff" if limits is None else "ü𝄞".encode()
-    frame = FrameEncoder(True).frame(websocket.TEXT, b"x" * 5000 + bad)
+    frame = f.FrameEncoder(True).frame(websocket.TEXT, b"x" * 5000 + bad)
     block = bytearray(frame)
-    assert FrameDecoder(True, "any", limits).message(block, len(block), True) is None
+    assert f.FrameDecoder(True, "any", limits).message(block, len(block), True) is None
     assert block == frame

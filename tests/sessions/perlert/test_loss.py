@@ -13,17 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.sessions.perlert.client import (
-    EpisodeFinished,
-    EpisodeStarted,
-    Frame,
-    LobbyChanged,
-    PerlertClientSession,
-    PerlertState,
-    RequestFailed,
-    SlotGranted,
-    SlotTaken,
-)
+from rlwire.sessions.perlert import client as c
 from rlwire.sessions.perlert.server import Instance, PerlertServerSession
 from tests.lossy import LossyNetwork
 
@@ -31,7 +21,7 @@ SEEDS = int(os.environ.get("RLWIRE_SEEDS", "0"))
 LOBBY, ROLLOUT = ("10.0.0.1", 32322), ("10.0.0.1", 32323)
 EPOCH = 1_600_000_000_000
 PATIENCE = 400.0  # simulated seconds after which an exchange hangs
-WAITING = (PerlertState.REGISTERING, PerlertState.REGISTERED, PerlertState.READY)
+WAITING = (c.PerlertState.REGISTERING, c.PerlertState.REGISTERED, c.PerlertState.READY)
 
 
 @dataclass(frozen=True)
@@ -104,7 +94,7 @@ class Player:
         self.address = address
         self.tag = world.play.tag.format(number)
         self.chance = random.Random(world.seed * 100 + number)
-        self.session = PerlertClientSession("city", 7, LOBBY, jitter=self.chance.random)
+        self.session = c.PerlertClientSession("city", 7, LOBBY, jitter=self.chance.random)
         self.moves = self.chance.randrange(3) if world.play.moves else 0
         self.runs = 0  # that it played to the end
         self.errors = []
@@ -127,7 +117,7 @@ class Player:
         self.world.network.detach(self.address)
 
     def look(self):
-        idle = self.session.state in (PerlertState.IDLE, PerlertState.DONE) and not self.crashed
+        idle = self.session.state in (c.PerlertState.IDLE, c.PerlertState.DONE) and not self.crashed
         if idle and not self.world.last_run_began:
             self.session.request_lobby(self.world.network.now)
 
@@ -140,22 +130,25 @@ class Player:
             self.soon(2.0, self.look)
 
     def move(self):
-        if self.session.state in (PerlertState.REGISTERED, PerlertState.READY) and not self.crashed:
+        if (
+            self.session.state in (c.PerlertState.REGISTERED, c.PerlertState.READY)
+            and not self.crashed
+        ):
             self.choose()
 
     def on_event(self, event):
         session, now = self.session, self.world.network.now
-        if isinstance(event, Frame):
+        if isinstance(event, c.Frame):
             self.on_frame(event)
-        elif isinstance(event, EpisodeStarted):
+        elif isinstance(event, c.EpisodeStarted):
             self.begin(event.key)
-        elif isinstance(event, EpisodeFinished):
+        elif isinstance(event, c.EpisodeFinished):
             assert event.key == self.key
             assert self.world.server.last[self.run][event.key] == self.final[:5]
             self.runs += 1
             if not self.world.last_run_began:
                 session.register(event.key, self.tag, now)
-        elif isinstance(event, SlotGranted):
+        elif isinstance(event, c.SlotGranted):
             if not self.moves:
                 session.set_ready(True, now)
             else:
@@ -164,14 +157,14 @@ class Player:
                     session.set_ready(True, now)
                     session.set_ready(False, now)
                 self.soon(0.3, self.move)
-        elif isinstance(event, LobbyChanged | SlotTaken | RequestFailed):
-            if isinstance(event, RequestFailed):
+        elif isinstance(event, c.LobbyChanged | c.SlotTaken | c.RequestFailed):
+            if isinstance(event, c.RequestFailed):
                 self.errors.append(event)
-            if isinstance(event, SlotTaken) and session.state is PerlertState.REGISTERED:
+            if isinstance(event, c.SlotTaken) and session.state is c.PerlertState.REGISTERED:
                 self.moves = 0
                 session.set_ready(True, now)
-            elif session.state is PerlertState.IDLE and session.next_deadline() is None:
-                if isinstance(event, LobbyChanged):
+            elif session.state is c.PerlertState.IDLE and session.next_deadline() is None:
+                if isinstance(event, c.LobbyChanged):
                     self.choose()
                 else:
                     self.soon(0.5, self.look)
@@ -249,7 +242,7 @@ class World:
             return False
         return all(
             player.crashed
-            or player.session.state in (PerlertState.DONE, PerlertState.IDLE)
+            or player.session.state in (c.PerlertState.DONE, c.PerlertState.IDLE)
             or (player.session.state in WAITING and self.waited)
             for player in self.players
         )
@@ -327,7 +320,7 @@ def test_clients_complete_all_episodes_despite_loss(loss, kind):
 
 @lossy
 @pytest.mark.parametrize(
-    "state", [PerlertState.REGISTERING, PerlertState.READY, PerlertState.ROLLOUT]
+    "state", [c.PerlertState.REGISTERING, c.PerlertState.READY, c.PerlertState.ROLLOUT]
 )
 def test_crashed_client_does_not_stop_the_others(loss, state):
     def story(world):
@@ -347,7 +340,7 @@ def test_crashed_client_does_not_stop_the_others(loss, state):
 
 
 @lossy
-@pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.ROLLOUT])
+@pytest.mark.parametrize("state", [c.PerlertState.READY, c.PerlertState.ROLLOUT])
 def test_restarted_server_is_detected(loss, state):
     def story(world):
         players = world.players

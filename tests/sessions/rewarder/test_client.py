@@ -6,21 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from rlwire.codecs.rewarder import (
-    AgentAction,
-    ConnectionClose,
-    ControlPing,
-    EnvDescribe,
-    EnvObservation,
-    EnvReset,
-    EnvReward,
-    EnvText,
-    ReplyControlPing,
-    ReplyEnvReset,
-    ReplyError,
-    UnknownMessage,
-    encode,
-)
+from rlwire.codecs import rewarder as r
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions.rewarder.client import RequestDone, RewarderClientSession, handshake_headers
 from tests.raising import raised
@@ -54,7 +40,7 @@ class Agent:
         return events
 
     def hears(self, message, **headers):
-        data = encode(message.with_headers(**{"message_id": next(self.ids), **headers}))
+        data = r.encode(message.with_headers(**{"message_id": next(self.ids), **headers}))
         return self.session.receive(data)
 
     def says(self, message):
@@ -62,19 +48,19 @@ class Agent:
         return json.loads(bytes(data))
 
     def describe(self, episode_id, env_state="running"):
-        return self.hears(EnvDescribe(ENV, env_state, 60, episode_id=episode_id))
+        return self.hears(r.EnvDescribe(ENV, env_state, 60, episode_id=episode_id))
 
     def reward(self, episode_id, reward=1, done=False):
-        return self.hears(EnvReward(reward, done, {}, episode_id=episode_id))
+        return self.hears(r.EnvReward(reward, done, {}, episode_id=episode_id))
 
     def reset(self):
-        self.says(EnvReset(ENV))
+        self.says(r.EnvReset(ENV))
         return self.session.last_id
 
     def replies(self, request, episode_id=None):
         if episode_id is None:
-            return self.hears(ReplyControlPing(parent_message_id=request, sent_at=self.date))
-        return self.hears(ReplyEnvReset(parent_message_id=request, episode_id=episode_id))
+            return self.hears(r.ReplyControlPing(parent_message_id=request, sent_at=self.date))
+        return self.hears(r.ReplyEnvReset(parent_message_id=request, episode_id=episode_id))
 
     def output(self):
         return [json.loads(bytes(data)) for (data,) in self.session.output()]
@@ -103,46 +89,46 @@ def test_handshake_headers_equal_those_of_universe():
 
 def test_reset_request_has_the_newest_episode_id():
     agent = Agent()
-    written = agent.says(EnvReset(ENV, seed=7, fps=30))
+    written = agent.says(r.EnvReset(ENV, seed=7, fps=30))
     # Nothing was described: the original's first reset says 0 too.
     assert written["headers"]["episode_id"] == "0"
     assert written["body"] == {"env_id": ENV, "seed": 7, "fps": 30}
     agent.describe("1.2")
-    assert agent.says(EnvReset(ENV))["headers"]["episode_id"] == "1.2"
-    assert agent.says(EnvReset(ENV, episode_id="9"))["headers"]["episode_id"] == "9"
+    assert agent.says(r.EnvReset(ENV))["headers"]["episode_id"] == "1.2"
+    assert agent.says(r.EnvReset(ENV, episode_id="9"))["headers"]["episode_id"] == "9"
     assert agent.session.last_id == 2
 
 
 @pytest.mark.each(
     ("observer", "wrong"),
     [
-        *((False, each) for each in (EnvReward(1, False), ConnectionClose("x"), "reset", None)),
-        *((True, each) for each in (EnvReset(ENV), AgentAction([]))),
+        *((False, each) for each in (r.EnvReward(1, False), r.ConnectionClose("x"), "reset", None)),
+        *((True, each) for each in (r.EnvReset(ENV), r.AgentAction([]))),
     ],
 )
 def test_client_sends_only_client_messages_and_an_observer_only_pings(observer, wrong):
     agent = Agent(observer=observer)
     raised(LocalProtocolError, agent.session.send, wrong)
-    agent.says(ControlPing())
+    agent.says(r.ControlPing())
     assert agent.session.last_id == 0
 
 
 def test_pending_requests_of_a_client_are_bounded():
     agent = Agent(ping_interval=30)
     for _ in range(64):
-        agent.says(ControlPing())
-    for request in (ControlPing(), EnvReset(ENV)):
+        agent.says(r.ControlPing())
+    for request in (r.ControlPing(), r.EnvReset(ENV)):
         assert "64" in str(raised(LocalProtocolError, agent.session.send, request))
     assert not agent.is_open
     agent.replies(1)
-    agent.says(EnvReset(ENV))
+    agent.says(r.EnvReset(ENV))
     assert not agent.is_open
 
 
 def test_ping_is_done_when_its_reply_arrives():
     agent = Agent()
-    agent.says(ControlPing())
-    agent.says(ControlPing())
+    agent.says(r.ControlPing())
+    agent.says(r.ControlPing())
     agent.passes(0.25)
     assert agent.replies(1) == [RequestDone(1, "ping", 0.25)]
     assert agent.replies("0") == [RequestDone(0, "ping", 0.25)]  # ids may be strings
@@ -153,22 +139,22 @@ def test_reply_without_a_request_closes_the_session():
         agent = Agent()
         agent.describe("1")
         caught = raised(
-            RemoteProtocolError, agent.hears, ReplyControlPing(parent_message_id=parent)
+            RemoteProtocolError, agent.hears, r.ReplyControlPing(parent_message_id=parent)
         )
         assert "parent_message_id" in str(caught)
         assert agent.session.closed
     agent = Agent()
-    agent.says(AgentAction([]))
+    agent.says(r.AgentAction([]))
     raised(RemoteProtocolError, agent.replies, 0)
 
 
 def test_error_reply_completes_its_request_with_the_message():
     agent = Agent()
-    agent.says(ControlPing())
-    agent.says(AgentAction([]))
-    agent.says(AgentAction([]))
+    agent.says(r.ControlPing())
+    agent.says(r.AgentAction([]))
+    agent.says(r.AgentAction([]))
     reset = agent.reset()
-    error = ReplyError("No such environment: llama")
+    error = r.ReplyError("No such environment: llama")
     words = error.message
     assert agent.hears(error, parent_message_id=reset) == [RequestDone(3, "reset", 0.0, words)]
     assert agent.hears(error, parent_message_id="0") == [RequestDone(0, "ping", 0.0, words)]
@@ -180,9 +166,9 @@ def test_error_reply_completes_its_request_with_the_message():
 
 def test_unanswered_request_times_out():
     agent = Agent(ping_timeout=5)
-    agent.says(ControlPing())
+    agent.says(r.ControlPing())
     agent.passes(1)
-    agent.says(ControlPing())
+    agent.says(r.ControlPing())
     assert agent.session.next_deadline() == 55.0
     agent.now = 54.9
     assert agent.ticks() == []
@@ -215,7 +201,7 @@ def test_reply_to_a_cancelled_reset_is_dropped(described):
     assert agent.replies(reset, "2") == []
     assert agent.session.statistics()["late"] == 1
     assert agent.session.episode_id == ("2" if described else None)
-    assert kinds(agent.reward("2")) == ([EnvReward] if described else [])
+    assert kinds(agent.reward("2")) == ([r.EnvReward] if described else [])
     agent.session.cancel(reset)
     agent.session.cancel(99)
     again = agent.reset()
@@ -258,13 +244,13 @@ def test_initial_pings_are_sent_one_after_another():
 def test_clock_offset_is_estimated_from_pings(runtime):
     agent = playing()
     assert agent.session.clock_offset() is None
-    agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=agent.date))
+    agent.hears(r.EnvReward(1, False, {}, episode_id="1", sent_at=agent.date))
     assert agent.session.pop_step().lag is None
     for way in (0.4, 0.1, 0.3):
-        agent.says(ControlPing())
+        agent.says(r.ControlPing())
         agent.passes(2 * way + (runtime or 0.0))
         agent.hears(
-            ReplyControlPing(
+            r.ReplyControlPing(
                 parent_message_id=agent.session.last_id,
                 parent_runtime=runtime,
                 sent_at=agent.date - way + 3600.0,
@@ -274,7 +260,7 @@ def test_clock_offset_is_estimated_from_pings(runtime):
     assert estimate is not None
     assert estimate.offset == pytest.approx(3600.0)
     assert estimate.error == pytest.approx(0.1, abs=0.001)
-    agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=agent.date + 3599.75))
+    agent.hears(r.EnvReward(1, False, {}, episode_id="1", sent_at=agent.date + 3599.75))
     agent.passes(0.5)
     for step in (agent.session.peek(), agent.session.pop_step()):
         assert step.lag == pytest.approx(0.75)
@@ -286,7 +272,7 @@ def test_describe_sets_the_environment_id_state_and_rate():
     assert (session.env_id, session.env_state, session.fps) == (None, None, None)
     agent.describe("3", "resetting")
     assert (session.env_id, session.env_state, session.fps) == (ENV, "resetting", 60)
-    assert agent.hears(EnvDescribe("other", "running", 30, episode_id="2")) == []
+    assert agent.hears(r.EnvDescribe("other", "running", 30, episode_id="2")) == []
     assert (session.env_id, session.stale) == (ENV, 1)
 
 
@@ -297,11 +283,11 @@ def test_reply_or_description_of_a_newer_episode_opens_it():
     assert agent.replies(reset, "1") == [RequestDone(reset, "reset", 2.0)]
     assert agent.is_open
     assert agent.session.episode_id == "1"
-    assert kinds(agent.reward("1")) == [EnvReward]
+    assert kinds(agent.reward("1")) == [r.EnvReward]
     reset = agent.reset()
-    assert kinds(agent.describe("1", "resetting")) == [EnvDescribe]  # not newer
+    assert kinds(agent.describe("1", "resetting")) == [r.EnvDescribe]  # not newer
     assert not agent.is_open
-    assert kinds(agent.describe("2", "resetting")) == [EnvDescribe]
+    assert kinds(agent.describe("2", "resetting")) == [r.EnvDescribe]
     assert agent.is_open
     agent.describe("2", "running")
     agent.reward("2", 5)
@@ -319,10 +305,10 @@ def test_reply_or_description_of_a_newer_episode_opens_it():
 def test_step_merges_rewards_infos_texts_and_observation():
     agent = playing("1.2")
     for reward, info in ((-3, {"a": 1, "stats.n": 1}), (0.5, {"a": 2, "stats.n": 1})):
-        agent.hears(EnvReward(reward, False, info, episode_id="1.2"))
-    agent.hears(EnvText("hello", episode_id="1.2"))
-    agent.hears(EnvObservation([0.12, 0.51, 2, 12], episode_id="1.2"))
-    agent.hears(EnvText("again", episode_id="1.2"))
+        agent.hears(r.EnvReward(reward, False, info, episode_id="1.2"))
+    agent.hears(r.EnvText("hello", episode_id="1.2"))
+    agent.hears(r.EnvObservation([0.12, 0.51, 2, 12], episode_id="1.2"))
+    agent.hears(r.EnvText("again", episode_id="1.2"))
     step = agent.session.pop_step()
     assert (step.reward, step.count, step.info) == (-2.5, 2, {"a": 2, "stats.n": 2})
     assert step.texts == ("hello", "again")
@@ -332,10 +318,10 @@ def test_step_merges_rewards_infos_texts_and_observation():
 
 def test_close_message_closes_the_session_with_its_reason():
     agent = playing()
-    agent.says(ControlPing())
+    agent.says(r.ControlPing())
     agent.reward("1", 4)
-    events = agent.hears(ConnectionClose("Disconnected since time limit reached"))
-    assert kinds(events) == [ConnectionClose]
+    events = agent.hears(r.ConnectionClose("Disconnected since time limit reached"))
+    assert kinds(events) == [r.ConnectionClose]
     assert agent.session.closed
     assert agent.session.close_reason == "Disconnected since time limit reached"
     assert agent.session.next_deadline() is None
@@ -343,14 +329,14 @@ def test_close_message_closes_the_session_with_its_reason():
     assert agent.output() == []
     assert agent.reward("1") == []
     assert agent.session.receive(b"no json at all") == []
-    raised(LocalProtocolError, agent.session.send, ControlPing())
+    raised(LocalProtocolError, agent.session.send, r.ControlPing())
     assert agent.session.pop_step().reward == 4.0  # came before
 
 
 def test_message_of_an_unknown_method_is_delivered():
     agent = playing()
     data = b'{"method":"v1.env.weather","headers":{"message_id":5},"body":{"rain":true}}'
-    message = UnknownMessage("v1.env.weather", {"rain": True}, message_id=5)
+    message = r.UnknownMessage("v1.env.weather", {"rain": True}, message_id=5)
     assert agent.session.receive(data) == [message]
     assert (agent.session.unknown, agent.is_open) == (1, True)
 
@@ -358,20 +344,20 @@ def test_message_of_an_unknown_method_is_delivered():
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (AgentAction([]), AgentAction.method), (EnvReset(ENV), EnvReset.method),
-        (ControlPing(), ControlPing.method), (EnvReward(1, False), "episode_id"),
-        (EnvText("x"), "episode_id"), (EnvObservation([1]), "episode_id"),
-        (EnvDescribe(ENV, "running"), "episode_id"),
-        (EnvReward(1, False, episode_id="one"), "episode_id"),
-        (EnvText("x", episode_id=""), "episode_id"),
-        (EnvObservation([1], episode_id="1..2"), "episode_id"),
-        (EnvDescribe(ENV, "running", episode_id="1" * 20), "episode_id"),
+        (r.AgentAction([]), r.AgentAction.method), (r.EnvReset(ENV), r.EnvReset.method),
+        (r.ControlPing(), r.ControlPing.method), (r.EnvReward(1, False), "episode_id"),
+        (r.EnvText("x"), "episode_id"), (r.EnvObservation([1]), "episode_id"),
+        (r.EnvDescribe(ENV, "running"), "episode_id"),
+        (r.EnvReward(1, False, episode_id="one"), "episode_id"),
+        (r.EnvText("x", episode_id=""), "episode_id"),
+        (r.EnvObservation([1], episode_id="1..2"), "episode_id"),
+        (r.EnvDescribe(ENV, "running", episode_id="1" * 20), "episode_id"),
         (b"{", "at byte 1"),
     ],
 )  # fmt: skip
 def test_invalid_server_message_closes_the_session(message, words):
     agent = playing()
-    data = message if type(message) is bytes else encode(message.with_headers(message_id=9))
+    data = message if type(message) is bytes else r.encode(message.with_headers(message_id=9))
     with pytest.raises((DecodeError, RemoteProtocolError), match=words) as caught:
         agent.session.receive(data)
     assert agent.session.closed
@@ -383,10 +369,10 @@ def test_repeated_ids_end_the_connection(wrong):
     """The document's ids are unique; it does not order them."""
     agent = playing()
     for number in (109, 105, 2**63 - 1, 107, "108", 100):
-        agent.hears(EnvText("x", episode_id="1"), message_id=number)
-    assert agent.hears(EnvText("x", episode_id="1"), message_id=106)
+        agent.hears(r.EnvText("x", episode_id="1"), message_id=number)
+    assert agent.hears(r.EnvText("x", episode_id="1"), message_id=106)
     caught = raised(
-        RemoteProtocolError, agent.hears, EnvText("x", episode_id="1"), message_id=wrong
+        RemoteProtocolError, agent.hears, r.EnvText("x", episode_id="1"), message_id=wrong
     )
     assert "message_id" in str(caught)
     assert agent.session.closed
@@ -395,4 +381,4 @@ def test_repeated_ids_end_the_connection(wrong):
 def test_message_ids_of_each_type_are_accepted():
     agent = playing()
     for number in ("5", 6, None, "seven", "8", 9, 2**62, "four"):
-        assert agent.hears(EnvText("x", episode_id="1"), message_id=number)
+        assert agent.hears(r.EnvText("x", episode_id="1"), message_id=number)

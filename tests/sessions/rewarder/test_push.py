@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from rlwire.codecs.rewarder import (
-    EnvDescribe,
-    EnvObservation,
-    EnvReward,
-    EnvText,
-    UnknownMessage,
-    decode,
-    encode,
-)
+from rlwire.codecs import rewarder as r
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.rules import Push
@@ -26,40 +18,40 @@ TRAPS = '"message_id":0,"headers":{"message_id":1}'
 @pytest.mark.parametrize(
     "message",
     [
-        EnvDescribe("flashgames.DuskDrive-v0", "running", 60, episode_id="1.2"),
-        EnvReward(-3, False, {}, episode_id="1.2"),
-        EnvReward(0.5, True, {"message_id": 5, TRAPS: [TRAPS]}, episode_id="2"),
-        EnvText("this is some text", episode_id="1"),
-        EnvText(TRAPS, episode_id="1"),
-        EnvObservation([0.12, 0.51, 2, 12], episode_id="1"),
-        EnvObservation(np.arange(5000, dtype=np.float32), episode_id="1"),
-        UnknownMessage(TRAPS, {"message_id": 1}, episode_id="1", extra_headers={TRAPS: 1}),
+        r.EnvDescribe("flashgames.DuskDrive-v0", "running", 60, episode_id="1.2"),
+        r.EnvReward(-3, False, {}, episode_id="1.2"),
+        r.EnvReward(0.5, True, {"message_id": 5, TRAPS: [TRAPS]}, episode_id="2"),
+        r.EnvText("this is some text", episode_id="1"),
+        r.EnvText(TRAPS, episode_id="1"),
+        r.EnvObservation([0.12, 0.51, 2, 12], episode_id="1"),
+        r.EnvObservation(np.arange(5000, dtype=np.float32), episode_id="1"),
+        r.UnknownMessage(TRAPS, {"message_id": 1}, episode_id="1", extra_headers={TRAPS: 1}),
     ],
     ids=lambda message: message.method[:24],
 )
 def test_shared_push_equals_the_message_encoded_for_one_connection(message):
     push = Push(message, sent_at=SENT_AT)
     for number in IDS:
-        whole = encode(message, sent_at=SENT_AT, message_id=number)
+        whole = r.encode(message, sent_at=SENT_AT, message_id=number)
         assert b"".join(push.numbered(number)) == whole
-        assert decode(whole).message_id == number
-    assert push.size == len(encode(message, sent_at=SENT_AT, message_id=0))
+        assert r.decode(whole).message_id == number
+    assert push.size == len(r.encode(message, sent_at=SENT_AT, message_id=0))
 
 
 def test_long_push_body_is_shared_between_connections():
-    push = Push(EnvText("x" * 100_000, episode_id="1"), sent_at=SENT_AT)
+    push = Push(r.EnvText("x" * 100_000, episode_id="1"), sent_at=SENT_AT)
     one, other = push.numbered(1), push.numbered(22)
     assert len(one) == len(other) == 2
     assert one[1] is other[1]
     assert len(one[0]) < 200
-    short = Push(EnvText("x", episode_id="1"), sent_at=SENT_AT)
+    short = Push(r.EnvText("x", episode_id="1"), sent_at=SENT_AT)
     assert len(short.numbered(1)) == 1
 
 
 def test_encoded_push_can_be_sent_with_any_id():
     """The limit leaves room for the longest id: nothing can fail when it is sent."""
-    message = EnvText("x" * 50, episode_id="1")
-    longest = len(encode(message, sent_at=SENT_AT, message_id=2**63 - 1))
+    message = r.EnvText("x" * 50, episode_id="1")
+    longest = len(r.encode(message, sent_at=SENT_AT, message_id=2**63 - 1))
     push = Push(message, sent_at=SENT_AT, limits=Limits(message=longest))
     assert len(b"".join(push.numbered(2**63 - 1))) == longest
     with pytest.raises(LimitExceeded, match="message"):

@@ -6,22 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rlwire.codecs.rewarder import (
-    AgentAction,
-    ConnectionClose,
-    ControlPing,
-    EnvDescribe,
-    EnvObservation,
-    EnvReset,
-    EnvReward,
-    EnvText,
-    ReplyControlPing,
-    ReplyEnvReset,
-    ReplyError,
-    UnknownMessage,
-    decode,
-    encode,
-)
+from rlwire.codecs import rewarder as r
 from rlwire.errors import DeadlineExceeded, DecodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.rewarder.server import Runtime
@@ -29,13 +14,13 @@ from tests.raising import raised
 
 ENV = "flashgames.DuskDrive-v0"
 OPENAI = handshake_headers()[0][1]
-ACTION = AgentAction([("KeyEvent", 97, True)])
+ACTION = r.AgentAction([("KeyEvent", 97, True)])
 EXAMPLES = {
     type(message): message
     for message in (
-        EnvDescribe(ENV, "running"), EnvReward(1, False), EnvText("x"), EnvObservation([1]),
-        ConnectionClose("x"), ReplyError("x"), ReplyEnvReset(), ReplyControlPing(), ACTION,
-        EnvReset(ENV), ControlPing(), UnknownMessage("v1.x"),
+        r.EnvDescribe(ENV, "running"), r.EnvReward(1, False), r.EnvText("x"), r.EnvObservation([1]),
+        r.ConnectionClose("x"), r.ReplyError("x"), r.ReplyEnvReset(), r.ReplyControlPing(), ACTION,
+        r.EnvReset(ENV), r.ControlPing(), r.UnknownMessage("v1.x"),
     )
 }  # fmt: skip
 
@@ -47,7 +32,7 @@ class Served:
         self.now = 50.0
         self.date = 1_000_000.0
         self.runtime = Runtime(
-            EnvDescribe(ENV, "running", 60, **arguments),
+            r.EnvDescribe(ENV, "running", 60, **arguments),
             clock=lambda: self.now,
             wall=lambda: self.date,
             password=password,
@@ -73,24 +58,26 @@ class Peer:
         self.ids = itertools.count()
 
     def output(self):
-        return [decode(data) for (data,) in self.session.output()]
+        return [r.decode(data) for (data,) in self.session.output()]
 
     def says(self, message, **headers):
         headers = {"message_id": next(self.ids), **headers}
-        return self.session.receive(encode(message.with_headers(**headers)))
+        return self.session.receive(r.encode(message.with_headers(**headers)))
 
     def is_told(self, message):
-        return decode(b"".join(self.send(message)))
+        return r.decode(b"".join(self.send(message)))
 
     def send(self, message):
-        if isinstance(message, (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)):
+        if isinstance(
+            message, (r.EnvDescribe, r.EnvReward, r.EnvText, r.EnvObservation, r.UnknownMessage)
+        ):
             message = self.session.runtime.push(message)
         return self.session.send(message)
 
 
 def active(served):
     peer = served.connect()
-    peer.says(ControlPing())
+    peer.says(r.ControlPing())
     peer.output()
     assert served.runtime.active is peer.session
     return peer
@@ -99,7 +86,7 @@ def active(served):
 def test_server_describes_the_environment_on_connect():
     peer = Served().connect()
     assert peer.first == [
-        EnvDescribe(ENV, "running", 60, sent_at=1_000_000.0, message_id=0, episode_id="1")
+        r.EnvDescribe(ENV, "running", 60, sent_at=1_000_000.0, message_id=0, episode_id="1")
     ]
     assert peer.output() == []
     assert not peer.session.closed
@@ -124,17 +111,17 @@ def test_password_is_the_user_name_of_basic_authorization(authorization, accepte
     peer = served.connect(authorization)
     assert peer.session.admitted == accepted
     if accepted:
-        assert isinstance(peer.first[0], EnvDescribe)
+        assert isinstance(peer.first[0], r.EnvDescribe)
         return
     (close,) = peer.first
-    assert isinstance(close, ConnectionClose)
+    assert isinstance(close, r.ConnectionClose)
     assert "assword" in close.message
     assert "openai" not in close.message
     assert peer.session.closed
     assert peer.session.close_reason == close.message
-    assert peer.says(EnvReset(ENV)) == []
+    assert peer.says(r.EnvReset(ENV)) == []
     assert served.runtime.active is None
-    assert "assword" in str(raised(LocalProtocolError, peer.send, EnvReward(1, False)))
+    assert "assword" in str(raised(LocalProtocolError, peer.send, r.EnvReward(1, False)))
 
 
 @pytest.mark.parametrize("header", ["true", " True ", True, "false", "", "1", None])
@@ -148,11 +135,11 @@ def test_first_client_to_send_is_active():
     served = Served()
     first, second = served.connect(), served.connect()
     assert served.runtime.active is None
-    second.says(ControlPing())
+    second.says(r.ControlPing())
     assert served.runtime.active is second.session
-    assert first.says(EnvReset(ENV)) == []
+    assert first.says(r.EnvReset(ENV)) == []
     (close,) = first.output()
-    assert isinstance(close, ConnectionClose)
+    assert isinstance(close, r.ConnectionClose)
     assert "already has an active client" in close.message
     assert first.session.closed
     assert not second.session.closed
@@ -165,7 +152,7 @@ def test_next_client_becomes_active_after_the_active_one_ends(end):
     if end == "release":
         peer.session.release()
     elif end == "close":
-        peer.is_told(ConnectionClose("bye"))
+        peer.is_told(r.ConnectionClose("bye"))
     elif end == "refuse":
         peer.session.reject(DeadlineExceeded("idle"))
     else:
@@ -183,15 +170,17 @@ def test_server_accepts_or_rejects_each_message_by_role(observer, kind):
         events = peer.says(EXAMPLES[kind])
         answers = peer.output()
         assert (served.runtime.active is peer.session) != observer
-        if kind in (AgentAction, EnvReset) and not observer:
+        if kind in (r.AgentAction, r.EnvReset) and not observer:
             assert (len(events), type(events[0]), answers) == (1, kind, [])
             continue
         assert events == []
         (answer,) = answers
-        if kind is ControlPing or kind is EnvReset:
-            assert isinstance(answer, ReplyControlPing if kind is ControlPing else ReplyEnvReset)
+        if kind is r.ControlPing or kind is r.EnvReset:
+            assert isinstance(
+                answer, r.ReplyControlPing if kind is r.ControlPing else r.ReplyEnvReset
+            )
             continue
-        assert isinstance(answer, ReplyError)
+        assert isinstance(answer, r.ReplyError)
         assert EXAMPLES[kind].method in answer.message
         assert answer.parent_message_id == number
         assert peer.session.refused == number + 1
@@ -201,9 +190,9 @@ def test_server_accepts_or_rejects_each_message_by_role(observer, kind):
 def test_ping_gets_an_immediate_reply():
     served = Served()
     peer = served.connect()
-    peer.says(ControlPing(), message_id="26")
+    peer.says(r.ControlPing(), message_id="26")
     (pong,) = peer.output()
-    assert pong == ReplyControlPing(
+    assert pong == r.ReplyControlPing(
         sent_at=1_000_000.0, message_id=1, parent_message_id="26", parent_runtime=0.0
     )
 
@@ -211,19 +200,19 @@ def test_ping_gets_an_immediate_reply():
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (EnvReset(ENV, seed=1.5), "seed"), (EnvReset(ENV, seed=2**128), "seed"),
-        (EnvReset(ENV, extra_body={"rlwire.options": [1]}), "rlwire.options must be an object"),
-        (EnvReset(ENV, fps=0), "fps"), (EnvReset(ENV, fps=-1), "fps"),
-        (EnvReset(ENV, fps=1001), "fps"), (EnvReset(ENV, episode_id="one"), "episode_id"),
-        (EnvReset(ENV, episode_id="9" * 15), "episode_id"),
-        (EnvReset(ENV, episode_id="1" * 16), "episode_id"),
+        (r.EnvReset(ENV, seed=1.5), "seed"), (r.EnvReset(ENV, seed=2**128), "seed"),
+        (r.EnvReset(ENV, extra_body={"rlwire.options": [1]}), "rlwire.options must be an object"),
+        (r.EnvReset(ENV, fps=0), "fps"), (r.EnvReset(ENV, fps=-1), "fps"),
+        (r.EnvReset(ENV, fps=1001), "fps"), (r.EnvReset(ENV, episode_id="one"), "episode_id"),
+        (r.EnvReset(ENV, episode_id="9" * 15), "episode_id"),
+        (r.EnvReset(ENV, episode_id="1" * 16), "episode_id"),
     ],
 )  # fmt: skip
 def test_invalid_reset_gets_an_error_reply(request_, words):
     peer = active(Served())
     assert peer.says(request_) == []
     (error,) = peer.output()
-    assert isinstance(error, ReplyError)
+    assert isinstance(error, r.ReplyError)
     assert words in error.message
     assert error.parent_message_id == 1
     assert (len(peer.session._pending), peer.session.refused) == (0, 1)
@@ -231,10 +220,10 @@ def test_invalid_reset_gets_an_error_reply(request_, words):
 
 def test_pending_resets_are_bounded():
     peer = active(Served())
-    assert [len(peer.says(EnvReset(ENV))) for _ in range(18)] == [1] * 16 + [0] * 2
+    assert [len(peer.says(r.EnvReset(ENV))) for _ in range(18)] == [1] * 16 + [0] * 2
     assert [error.parent_message_id for error in peer.output()] == [17, 18]
-    peer.is_told(ReplyEnvReset(parent_message_id=1))
-    assert len(peer.says(EnvReset(ENV))) == 1
+    peer.is_told(r.ReplyEnvReset(parent_message_id=1))
+    assert len(peer.says(r.EnvReset(ENV))) == 1
 
 
 def test_pushes_have_the_id_of_the_current_episode():
@@ -242,9 +231,9 @@ def test_pushes_have_the_id_of_the_current_episode():
     peer, other = served.connect(), served.connect()
     for number, message in enumerate(
         (
-            EnvReward(-3, True, {"a": 1}, message_id=99, sent_at=1.0),
-            EnvText("this is some text"),
-            EnvDescribe(ENV, "resetting", 30),
+            r.EnvReward(-3, True, {"a": 1}, message_id=99, sent_at=1.0),
+            r.EnvText("this is some text"),
+            r.EnvDescribe(ENV, "resetting", 30),
         ),
         1,
     ):
@@ -252,17 +241,17 @@ def test_pushes_have_the_id_of_the_current_episode():
         assert peer.is_told(message) == message.with_headers(
             episode_id="1.2", sent_at=served.date, message_id=number
         )
-    assert other.is_told(EnvText("x")).message_id == 1  # each connection counts
-    reported = peer.is_told(EnvObservation(np.array([0.12, 2.0])))
+    assert other.is_told(r.EnvText("x")).message_id == 1  # each connection counts
+    reported = peer.is_told(r.EnvObservation(np.array([0.12, 2.0])))
     np.testing.assert_array_equal(reported.observation, [0.12, 2.0])
     assert reported.episode_id == "1.2"
-    assert peer.is_told(EnvReward(1, False, episode_id="1.2.0")).episode_id == "1.2.0"
+    assert peer.is_told(r.EnvReward(1, False, episode_id="1.2.0")).episode_id == "1.2.0"
 
 
 def test_pushes_of_an_older_episode_are_not_sent():
     served = Served(episode_id="2")
     peer = served.connect()
-    made = [served.runtime.push(EnvReward(99, False)), EnvReward(99, False, episode_id="2")]
+    made = [served.runtime.push(r.EnvReward(99, False)), r.EnvReward(99, False, episode_id="2")]
     began = served.runtime.begin()
     late = served.connect()  # told of the new episode before the others are
     for push in made:
@@ -271,14 +260,18 @@ def test_pushes_of_an_older_episode_are_not_sent():
             late.send(push)
     for one in (peer, late):
         one.is_told(began)
-        for push in (*made, EnvText("x", episode_id="1"), EnvDescribe(ENV, "a", episode_id="2.9")):
+        for push in (
+            *made,
+            r.EnvText("x", episode_id="1"),
+            r.EnvDescribe(ENV, "a", episode_id="2.9"),
+        ):
             raised(LocalProtocolError, one.send, push)
-        assert one.is_told(EnvReward(1, False)).episode_id == "3"
+        assert one.is_told(r.EnvReward(1, False)).episode_id == "3"
     assert served.runtime.stale == 2 + 2 * 4
 
 
 @pytest.mark.parametrize(
-    "wrong", [ReplyControlPing(), ACTION, EnvReset(ENV), ControlPing(), "x", None]
+    "wrong", [r.ReplyControlPing(), ACTION, r.EnvReset(ENV), r.ControlPing(), "x", None]
 )
 def test_server_rejects_sending_client_messages(wrong):
     peer = Served().connect()
@@ -289,7 +282,7 @@ def test_server_rejects_sending_client_messages(wrong):
 def test_deferred_reset_reply_has_its_runtime(message_id):
     served = Served()
     peer = active(served)
-    (request,) = peer.says(EnvReset(ENV, 3, 30, episode_id="1"), message_id=message_id)
+    (request,) = peer.says(r.EnvReset(ENV, 3, 30, episode_id="1"), message_id=message_id)
     assert (request.env_id, request.seed, request.fps) == (ENV, 3, 30)
     assert len(peer.session._pending) == 1
     began = peer.is_told(served.runtime.begin(request.episode_id))
@@ -297,8 +290,8 @@ def test_deferred_reset_reply_has_its_runtime(message_id):
     served.passes(2.5)
     running = peer.is_told(served.runtime.describe(env_state="running", fps=30))
     assert (running.env_state, running.episode_id, running.fps) == ("running", "2", 30)
-    reply = peer.is_told(ReplyEnvReset(parent_message_id=request.message_id))
-    assert reply == ReplyEnvReset(
+    reply = peer.is_told(r.ReplyEnvReset(parent_message_id=request.message_id))
+    assert reply == r.ReplyEnvReset(
         sent_at=served.date,
         message_id=reply.message_id,
         parent_message_id=message_id,
@@ -307,7 +300,7 @@ def test_deferred_reset_reply_has_its_runtime(message_id):
     )
     assert len(peer.session._pending) == 0
     caught = raised(
-        LocalProtocolError, peer.send, ReplyEnvReset(parent_message_id=request.message_id)
+        LocalProtocolError, peer.send, r.ReplyEnvReset(parent_message_id=request.message_id)
     )
     assert "parent_message_id" in str(caught)
 
@@ -315,31 +308,31 @@ def test_deferred_reset_reply_has_its_runtime(message_id):
 def test_error_reply_refers_to_its_request():
     served = Served()
     peer = active(served)
-    peer.says(EnvReset("llama"))
+    peer.says(r.EnvReset("llama"))
     peer.says(ACTION)
     served.passes(1)
     for parent in (None, 3, "x", -1, "x" * 100):  # which answer nothing
-        for kind in (ReplyEnvReset(), ReplyError("x")):
+        for kind in (r.ReplyEnvReset(), r.ReplyError("x")):
             reply = kind.with_headers(parent_message_id=parent)
             assert "parent_message_id" in str(raised(LocalProtocolError, peer.send, reply))
     assert len(peer.session._pending) == 1
-    error = ReplyError("No such environment: llama", parent_message_id=1)
+    error = r.ReplyError("No such environment: llama", parent_message_id=1)
     reported = peer.is_told(error)
     assert (reported.message, reported.parent_runtime) == (error.message, 1.0)
-    reported = peer.is_told(ReplyError("not now", parent_message_id=2))  # to the action
+    reported = peer.is_told(r.ReplyError("not now", parent_message_id=2))  # to the action
     assert (reported.parent_message_id, reported.parent_runtime) == (2, None)
 
 
 def test_close_message_of_the_server_closes_its_session():
     served = Served()
     peer = active(served)
-    peer.says(EnvReset(ENV))
-    peer.says(ControlPing())
-    reported = peer.is_told(ConnectionClose("Disconnected since time limit reached"))
+    peer.says(r.EnvReset(ENV))
+    peer.says(r.ControlPing())
+    reported = peer.is_told(r.ConnectionClose("Disconnected since time limit reached"))
     assert reported.message == "Disconnected since time limit reached"
     assert peer.session.closed
     assert (len(peer.session._pending), peer.output()) == (0, [])
-    assert "closed" in str(raised(LocalProtocolError, peer.send, EnvText("x")))
+    assert "closed" in str(raised(LocalProtocolError, peer.send, r.EnvText("x")))
     assert peer.says(ACTION) == []
     assert peer.session.reject(DecodeError("x")) == []
 
@@ -350,7 +343,7 @@ def test_new_episode_is_newer_than_the_clients_episode():
     assert runtime.begin().episode_id == "2"
     # A client that knows a server of before: it would drop what is not newer.
     assert runtime.begin("40").episode_id == "41"
-    assert runtime.begin("40", env_state="running", env_id="other", fps=30) == EnvDescribe(
+    assert runtime.begin("40", env_state="running", env_id="other", fps=30) == r.EnvDescribe(
         "other", "running", 30, episode_id="42"
     )
     raised(RemoteProtocolError, runtime.begin, "x")
@@ -362,18 +355,18 @@ def test_new_episode_is_newer_than_the_clients_episode():
 def test_invalid_messages_and_repeated_ids_end_the_session_with_a_reason(wrong):
     peer = active(Served())
     peer.says(ACTION)
-    peer.says(EnvReset(ENV), message_id="a")
+    peer.says(r.EnvReset(ENV), message_id="a")
     if wrong == b"{":
         caught = raised(DecodeError, peer.session.receive, wrong)
     else:
         caught = raised(RemoteProtocolError, peer.says, ACTION, message_id=wrong)
         assert "message_id" in str(caught)
-    assert "closed" in str(raised(LocalProtocolError, peer.send, EnvText("x")))
+    assert "closed" in str(raised(LocalProtocolError, peer.send, r.EnvText("x")))
     assert peer.says(ACTION) == []
     (written,) = peer.session.reject(caught)
-    assert decode(written).message == str(caught)
+    assert r.decode(written).message == str(caught)
     assert peer.session.closed
     session = Served().runtime.connect(OPENAI)  # it is short and encodable
     (written,) = session.reject(DecodeError("\ud800" + "x" * 5000))
-    assert len(decode(written).message) < 1100
+    assert len(r.decode(written).message) < 1100
     assert session.output() == []

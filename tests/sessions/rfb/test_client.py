@@ -10,27 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs.rfb import handshake
+from rlwire.codecs.rfb import messages as m
 from rlwire.codecs.rfb.handshake import ServerInit, respond
-from rlwire.codecs.rfb.messages import (
-    FENCE_BLOCK_BEFORE,
-    FENCE_REQUEST,
-    RGB888,
-    RGBX,
-    UNTIL_LAST,
-    Bell,
-    EnableContinuousUpdates,
-    Encoding,
-    EndOfContinuousUpdates,
-    Fence,
-    FramebufferUpdate,
-    FramebufferUpdateRequest,
-    KeyEvent,
-    SetEncodings,
-    SetPixelFormat,
-    client_message_size,
-    decode_client_message,
-    encode,
-)
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -67,14 +48,14 @@ class Viewer(End):
 def whole(data):
     start = 0
     while start < len(data):
-        size = client_message_size(data, start, len(data))
+        size = m.client_message_size(data, start, len(data))
         assert size
-        yield decode_client_message(data[start : start + size])
+        yield m.decode_client_message(data[start : start + size])
         start += size
 
 
 def init(width=WIDTH, height=HEIGHT, name="desk"):
-    return handshake.encode_server_init(ServerInit(width, height, RGB888, name))
+    return handshake.encode_server_init(ServerInit(width, height, m.RGB888, name))
 
 
 def offer(kind, version):
@@ -108,14 +89,14 @@ def sign(encoding, x, y, width, height, data=b""):
 
 
 def update(*rectangles, count=None):
-    head = FramebufferUpdate(len(rectangles) if count is None else count)
-    return encode(head) + b"".join(rectangles)
+    head = m.FramebufferUpdate(len(rectangles) if count is None else count)
+    return m.encode(head) + b"".join(rectangles)
 
 
-LAST = sign(Encoding.LAST_RECT, 0, 0, 0, 0)
-FULL = FramebufferUpdateRequest(False, 0, 0, WIDTH, HEIGHT)
-NEXT = FramebufferUpdateRequest(True, 0, 0, WIDTH, HEIGHT)
-GO_ON = EnableContinuousUpdates(True, 0, 0, WIDTH, HEIGHT)
+LAST = sign(m.Encoding.LAST_RECT, 0, 0, 0, 0)
+FULL = m.FramebufferUpdateRequest(False, 0, 0, WIDTH, HEIGHT)
+NEXT = m.FramebufferUpdateRequest(True, 0, 0, WIDTH, HEIGHT)
+GO_ON = m.EnableContinuousUpdates(True, 0, 0, WIDTH, HEIGHT)
 
 
 @pytest.mark.each("piece", [1, 1 << 20])
@@ -224,7 +205,11 @@ def test_stream_end_within_handshake_or_update_breaks_the_connection():
 def test_client_first_sends_format_encodings_and_a_full_request(options, numbers):
     peer = Viewer(**options)
     peer.feed(greeting())
-    assert list(whole(peer.read()[14:])) == [SetPixelFormat(RGBX), SetEncodings(numbers), FULL]
+    assert list(whole(peer.read()[14:])) == [
+        m.SetPixelFormat(m.RGBX),
+        m.SetEncodings(numbers),
+        FULL,
+    ]
 
 
 @pytest.mark.each(
@@ -261,13 +246,13 @@ def test_update_is_painted_once_it_is_complete(piece):
 
 def test_update_ends_at_its_last_rect_marker():
     peer = opened()
-    data = update(rectangle(), rectangle(1), LAST, count=UNTIL_LAST)
+    data = update(rectangle(), rectangle(1), LAST, count=m.UNTIL_LAST)
     assert peer.feed(data[:-12]) == []
     (painted,) = peer.feed(LAST)
     assert [tuple(one)[:2] for one in painted.rectangles] == [(0, 0), (1, 0)]
     assert len(peer.feed(update(rectangle(), LAST, count=5))) == 1  # before the count is reached
     cut_text, colours = b"\3\0\0\0\0\0\0\3a\nb", b"\1\0\0\0\0\1" + bytes(6)  # are read past
-    assert peer.feed(cut_text + colours + encode(Bell())) == [Bell()]
+    assert peer.feed(cut_text + colours + m.encode(m.Bell())) == [m.Bell()]
     assert peer.feed(update()) == [Painted([])]
     assert peer.session.updates == 2
 
@@ -286,10 +271,10 @@ def test_many_changed_areas_are_joined():
         (update(rectangle(8, 0)), DecodeError, "at byte"),
         (update(rectangle(0, 0, 1, 65535))[:20], DecodeError, "at byte"),
         (update(sign(99, 0, 0, 1, 1)), DecodeError, "encoding"),
-        (update(sign(Encoding.CURSOR, 0, 0, 1, 1)), DecodeError, "encoding"),
+        (update(sign(m.Encoding.CURSOR, 0, 0, 1, 1)), DecodeError, "encoding"),
         (b"\x63", DecodeError, "type 99"),
         (b"\3\0\0\0\x7f\xff\xff\xff", LimitExceeded, "string"),
-        (update(sign(Encoding.DESKTOP_SIZE, 0, 0, 65535, 65535)), LimitExceeded, "65535x65535"),
+        (update(sign(m.Encoding.DESKTOP_SIZE, 0, 0, 65535, 65535)), LimitExceeded, "65535x65535"),
         (b"\xf8\0\0\0\0\0\0\0\x41", DecodeError, "64 bytes"),
     ],
 )
@@ -311,7 +296,7 @@ def test_received_limit_bounds_each_update():
 
 def test_painted_pixels_of_an_update_are_bounded():
     peer = opened((512, 512), piece=40)  # so that several calls paint it
-    fill = sign(Encoding.TIGHT, 0, 0, 512, 512, b"\x80\1\2\3")
+    fill = sign(m.Encoding.TIGHT, 0, 0, 512, 512, b"\x80\1\2\3")
     for _ in range(3):
         peer.feed(update(*[fill] * 16))
     assert peer.session.updates == 3
@@ -320,7 +305,7 @@ def test_painted_pixels_of_an_update_are_bounded():
 
 
 def test_resizes_count_toward_the_painted_limit():
-    sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, *size) for size in ((512, 512), (8, 8))]
+    sizes = [sign(m.Encoding.DESKTOP_SIZE, 0, 0, *size) for size in ((512, 512), (8, 8))]
     peer = opened()
     peer.feed(update(*sizes * 8))  # each is a 16th of what may be painted, or less
     peer.feed(update(*sizes, *[rectangle(x % 8) for x in range(1000)]))
@@ -328,12 +313,14 @@ def test_resizes_count_toward_the_painted_limit():
     assert raised(LimitExceeded, peer.feed, update(*sizes * 20)).limit == "painted"
 
 
-FILL = sign(Encoding.TIGHT, 0, 0, 256, 256, b"\x80\1\2\3")
+FILL = sign(m.Encoding.TIGHT, 0, 0, 256, 256, b"\x80\1\2\3")
 STORMS = {
     "fills": (lambda _: update(*[FILL] * 16), 2),
-    "sizes": (lambda number: update(sign(Encoding.DESKTOP_SIZE, 0, 0, 256, 255 + number % 2)), 4),
+    "sizes": (lambda number: update(sign(m.Encoding.DESKTOP_SIZE, 0, 0, 256, 255 + number % 2)), 4),
     "an empty update between sizes": (
-        lambda number: update(sign(Encoding.DESKTOP_SIZE, 0, 0, 256, 255 + number % 2)) + update(),
+        lambda number: (
+            update(sign(m.Encoding.DESKTOP_SIZE, 0, 0, 256, 255 + number % 2)) + update()
+        ),
         4,
     ),
 }
@@ -345,7 +332,7 @@ def test_painted_pixels_and_resizes_are_rate_limited(kind, continuous):
     storm, most = STORMS[kind]
     peer = opened((256, 256), limits=Limits(pixels=2**16), continuous=continuous)
     if continuous:
-        peer.feed(encode(EndOfContinuousUpdates()))
+        peer.feed(m.encode(m.EndOfContinuousUpdates()))
     peer.core.check(100.0)
     for number in range(20):
         peer.feed(storm(number))
@@ -391,26 +378,26 @@ def test_desktop_size_rectangle_resizes_the_framebuffer():
     peer = opened()
     peer.feed(update(rectangle(colour=(9, 9, 9))))
     peer.read()
-    resized, painted = peer.feed(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
+    resized, painted = peer.feed(update(sign(m.Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
     assert (resized, painted) == (Resized(3, 5), Painted([]))
     framebuffer = peer.session.framebuffer
     assert framebuffer is not None
     assert framebuffer.pixels.shape == (5, 3, 3)
     assert framebuffer.pixels[0, 0].tolist() == [9, 9, 9]
-    assert FramebufferUpdateRequest(False, 0, 0, 3, 5) in peer.requests()
+    assert m.FramebufferUpdateRequest(False, 0, 0, 3, 5) in peer.requests()
     assert [tuple(one)[:4] for one in peer.session.pop_changes()] == [(0, 0, 3, 5)]
-    wider = sign(Encoding.DESKTOP_SIZE, 0, 0, 20, 20)  # in the middle of an update
-    peer.feed(update(rectangle(2, 3), wider, rectangle(19, 19), LAST, count=UNTIL_LAST))
+    wider = sign(m.Encoding.DESKTOP_SIZE, 0, 0, 20, 20)  # in the middle of an update
+    peer.feed(update(rectangle(2, 3), wider, rectangle(19, 19), LAST, count=m.UNTIL_LAST))
     for y, x in ((3, 2), (19, 19)):
         assert framebuffer.pixels[y, x].tolist() == [1, 2, 3]
 
 
 def test_each_new_size_is_requested_once():
     peer = opened()
-    sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, 4 + number, 4) for number in range(200)]
+    sizes = [sign(m.Encoding.DESKTOP_SIZE, 0, 0, 4 + number, 4) for number in range(200)]
     peer.feed(update(*sizes))
     asked = peer.requests()
-    assert asked[-1] == FramebufferUpdateRequest(True, 0, 0, 203, 4)
+    assert asked[-1] == m.FramebufferUpdateRequest(True, 0, 0, 203, 4)
     assert len(asked) <= len(sizes) + 1
     assert peer.session.framebuffer is not None
     assert peer.session.framebuffer.width == 203
@@ -419,44 +406,44 @@ def test_each_new_size_is_requested_once():
 def test_fence_is_echoed_in_order():
     peer = opened()
     assert not peer.session.fences
-    assert "Fence" in str(raised(LocalProtocolError, peer.send, Fence(FENCE_REQUEST, b"x")))
+    assert "Fence" in str(raised(LocalProtocolError, peer.send, m.Fence(m.FENCE_REQUEST, b"x")))
     unknown = 1 << 20
-    ask = Fence(FENCE_REQUEST | unknown | FENCE_BLOCK_BEFORE, b"abc")
-    assert peer.feed(encode(ask)) == []
-    assert peer.requests() == [Fence(FENCE_BLOCK_BEFORE, b"abc")]
+    ask = m.Fence(m.FENCE_REQUEST | unknown | m.FENCE_BLOCK_BEFORE, b"abc")
+    assert peer.feed(m.encode(ask)) == []
+    assert peer.requests() == [m.Fence(m.FENCE_BLOCK_BEFORE, b"abc")]
     assert peer.session.fences
-    peer.send(Fence(FENCE_REQUEST, b"mine"))
-    assert peer.requests() == [Fence(FENCE_REQUEST, b"mine")]
-    assert peer.feed(encode(Fence(0, b"mine"))) == [Fence(0, b"mine")]
+    peer.send(m.Fence(m.FENCE_REQUEST, b"mine"))
+    assert peer.requests() == [m.Fence(m.FENCE_REQUEST, b"mine")]
+    assert peer.feed(m.encode(m.Fence(0, b"mine"))) == [m.Fence(0, b"mine")]
     assert peer.requests() == []
 
 
 def test_client_enables_continuous_updates_when_offered():
     peer = opened()
-    assert peer.feed(encode(EndOfContinuousUpdates())) == []
+    assert peer.feed(m.encode(m.EndOfContinuousUpdates())) == []
     assert peer.requests() == [GO_ON]
     assert peer.session.continuous
     peer.feed(update(rectangle()) * 3)
     assert peer.requests() == []
-    peer.feed(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
+    peer.feed(update(sign(m.Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
     assert peer.requests() == [
-        EnableContinuousUpdates(True, 0, 0, 3, 5),
-        FramebufferUpdateRequest(False, 0, 0, 3, 5),
+        m.EnableContinuousUpdates(True, 0, 0, 3, 5),
+        m.FramebufferUpdateRequest(False, 0, 0, 3, 5),
     ]
-    peer.feed(encode(EndOfContinuousUpdates()))
+    peer.feed(m.encode(m.EndOfContinuousUpdates()))
     assert not peer.session.continuous
-    assert peer.requests() == [FramebufferUpdateRequest(True, 0, 0, 3, 5)]
+    assert peer.requests() == [m.FramebufferUpdateRequest(True, 0, 0, 3, 5)]
     peer = opened(continuous=False)  # only if they are wanted
-    assert peer.feed(encode(EndOfContinuousUpdates())) == []
+    assert peer.feed(m.encode(m.EndOfContinuousUpdates())) == []
     peer.feed(update(rectangle()))
     assert peer.requests() == [NEXT]
 
 
-@pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
+@pytest.mark.each("message", [m.SetPixelFormat(m.RGB888), m.SetEncodings((0,)), GO_ON])
 def test_user_cannot_send_messages_of_the_session(message):
     peer = opened()
     raised(LocalProtocolError, peer.send, message)
-    caught = raised(LocalProtocolError, RfbClientSession().send, KeyEvent(97, True))
+    caught = raised(LocalProtocolError, RfbClientSession().send, m.KeyEvent(97, True))
     assert "handshake" in str(caught)
 
 
