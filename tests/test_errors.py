@@ -8,19 +8,6 @@ import pytest
 import rlwire
 from rlwire import _imports, errors
 from rlwire.codecs.http2.frames import Http2Error
-from rlwire.errors import (
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    MissingExtra,
-    RlwireError,
-    describe,
-    for_peer,
-    on_error,
-    quoted,
-    shown,
-    text_of,
-)
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import CallEnded, CallStatus
 from rlwire.sessions.websocket import Closed
@@ -41,20 +28,20 @@ BASES = {
 def test_error_classes_have_their_bases_and_docs():
     for name, base in BASES.items():
         assert issubclass(getattr(errors, name), base)
-        assert RlwireError in getattr(errors, name).__mro__
+        assert errors.RlwireError in getattr(errors, name).__mro__
         assert f"{name} " in (errors.__doc__ or "")
 
 
 def test_errors_keep_their_arguments_as_attributes():
-    encode = EncodeError("why", path="$.a")
+    encode = errors.EncodeError("why", path="$.a")
     assert (encode.reason, encode.path) == ("why", "$.a")
-    decode = DecodeError("why", offset=3, path="$.a")
+    decode = errors.DecodeError("why", offset=3, path="$.a")
     assert (decode.reason, decode.offset, decode.path) == ("why", 3, "$.a")
-    limit = LimitExceeded("items", 5, 6, offset=1, path="$")
+    limit = errors.LimitExceeded("items", 5, 6, offset=1, path="$")
     assert (limit.limit, limit.maximum, limit.size) == ("items", 5, 6)
     assert (limit.offset, limit.path) == (1, "$")
-    assert LimitExceeded("items", 5, 6).offset is None
-    missing = MissingExtra("rich", "bench")
+    assert errors.LimitExceeded("items", 5, 6).offset is None
+    missing = errors.MissingExtra("rich", "bench")
     assert (missing.package, missing.extra) == ("rich", "bench")
 
 
@@ -76,7 +63,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_missing_extra_names_all_missing_packages(installed):
-    text = str(MissingExtra("msgspec", "demo"))
+    text = str(errors.MissingExtra("msgspec", "demo"))
     assert text == "msgspec is not installed, nor hpack, ale-py: pip install 'rlwire[demo]'"
 
 
@@ -98,7 +85,7 @@ def test_missing_extra_has_the_command_for_its_installation(installed, tmp_path)
 def test_missing_extra_has_a_short_traceback(monkeypatch):
     monkeypatch.delitem(sys.modules, "rlwire.environments.remote", raising=False)
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(MissingExtra) as caught:
+    with pytest.raises(errors.MissingExtra) as caught:
         rlwire.make("rlx://localhost:1")
     assert len(caught.traceback) == 2
 
@@ -106,15 +93,15 @@ def test_missing_extra_has_a_short_traceback(monkeypatch):
 @pytest.mark.parametrize(
     "error",
     [
-        EncodeError("why", path="$.a"),
-        DecodeError("why", offset=3, path="$.a"),
-        LimitExceeded("items", 5, 6, offset=1, path="$"),
-        LimitExceeded("items", 5, 6),
-        LimitExceeded("items", 5, 6, advice="send fewer"),
-        LimitExceeded("items", 5, 6, path="$.\n", whose="the server"),
-        DecodeError("\n" * 5000, path="\x1b" * 5000),
+        errors.EncodeError("why", path="$.a"),
+        errors.DecodeError("why", offset=3, path="$.a"),
+        errors.LimitExceeded("items", 5, 6, offset=1, path="$"),
+        errors.LimitExceeded("items", 5, 6),
+        errors.LimitExceeded("items", 5, 6, advice="send fewer"),
+        errors.LimitExceeded("items", 5, 6, path="$.\n", whose="the server"),
+        errors.DecodeError("\n" * 5000, path="\x1b" * 5000),
         errors.PeerError("\n" * 5000),
-        MissingExtra("rich", "bench"),
+        errors.MissingExtra("rich", "bench"),
         errors.PeerError("text"),
         errors.ConnectionClosed("text"),
         Http2Error("why", 8, 7, offset=3),
@@ -134,8 +121,8 @@ BAD = "a\nb\x1b[31m\u2028\u202e\ud800é\\'"
 
 
 def test_text_of_a_peer_is_one_printable_line():
-    assert shown(BAD) == "a\\nb\\x1b[31m\\u2028\\u202e\\ud800é\\'"
-    for kind in (EncodeError, DecodeError):
+    assert errors.shown(BAD) == "a\\nb\\x1b[31m\\u2028\\u202e\\ud800é\\'"
+    for kind in (errors.EncodeError, errors.DecodeError):
         for error in (kind(BAD), kind("why", path="$." + BAD)):
             assert str(error).isprintable()
             assert error.reason.isprintable()
@@ -143,24 +130,24 @@ def test_text_of_a_peer_is_one_printable_line():
     for name in BASES:
         if name != "LimitExceeded" and name != "MissingExtra":
             assert str(getattr(errors, name)(BAD)).isprintable()
-    assert str(LimitExceeded("items", 1, 2, path=BAD, advice=BAD)).isprintable()
-    assert quoted(BAD).isprintable()
-    assert quoted({BAD: [BAD]}).isprintable()
+    assert str(errors.LimitExceeded("items", 1, 2, path=BAD, advice=BAD)).isprintable()
+    assert errors.quoted(BAD).isprintable()
+    assert errors.quoted({BAD: [BAD]}).isprintable()
 
 
 @pytest.mark.parametrize("character", ["a", "\n", "\U000e0001"])
 def test_text_of_a_peer_is_bounded_in_length(character):
     long = character * 1_000_000
-    assert len(shown(long)) <= 200
-    assert shown(long).endswith("... (1000000 characters)")
-    assert shown(shown(long)) == shown(long)
-    assert len(DecodeError("why", path=long).path) <= 200
-    assert len(str(DecodeError(long))) < 2100
-    assert len(str(RlwireError(long))) <= 2000
-    assert len(quoted(long)) < 1100
-    assert quoted(long).endswith("... (1000000 characters)")
-    assert len(quoted([long] * 1000)) <= 100
-    assert shown("a" * 200) == "a" * 200
+    assert len(errors.shown(long)) <= 200
+    assert errors.shown(long).endswith("... (1000000 characters)")
+    assert errors.shown(errors.shown(long)) == errors.shown(long)
+    assert len(errors.DecodeError("why", path=long).path) <= 200
+    assert len(str(errors.DecodeError(long))) < 2100
+    assert len(str(errors.RlwireError(long))) <= 2000
+    assert len(errors.quoted(long)) < 1100
+    assert errors.quoted(long).endswith("... (1000000 characters)")
+    assert len(errors.quoted([long] * 1000)) <= 100
+    assert errors.shown("a" * 200) == "a" * 200
 
 
 def test_peer_error_keeps_its_text():
@@ -174,25 +161,33 @@ def test_limit_errors_name_the_side_and_the_option():
     for name, value in vars(Limits()).items():
         if name == "datagram":
             continue
-        error = LimitExceeded(name, min(value, 31), value + 1, offset=3)
+        error = errors.LimitExceeded(name, min(value, 31), value + 1, offset=3)
         way = f": limits=Limits({name}=N), --limits.{name}"
         assert str(error).endswith(f"raise this side's limit{way}")
-        theirs = for_peer(error, "the server")
+        theirs = errors.for_peer(error, "the server")
         assert f"{name}={error.maximum} of the server: raise it there{way}" in theirs
         # So much of it goes into a WebSocket's close frame.
         assert (
-            way in for_peer(LimitExceeded(name, value, value + 1), "the server")[:123] or value < 99
+            way in errors.for_peer(errors.LimitExceeded(name, value, value + 1), "the server")[:123]
+            or value < 99
         )
     for name in ("max_connections", "max_sids"):
         option = name.replace("_", "-")
-        assert str(LimitExceeded(name, 5, 6)).endswith(f"limit: {name}=N, --{option} N")
-    assert for_peer(DecodeError("why"), "the server") == str(DecodeError("why"))
+        assert str(errors.LimitExceeded(name, 5, 6)).endswith(f"limit: {name}=N, --{option} N")
+    assert errors.for_peer(errors.DecodeError("why"), "the server") == str(
+        errors.DecodeError("why")
+    )
     # Where nothing can be raised, nobody is told to.
-    for error in (LimitExceeded("dims", 32, 33), LimitExceeded("fragments", 131072, 131073)):
+    for error in (
+        errors.LimitExceeded("dims", 32, 33),
+        errors.LimitExceeded("fragments", 131072, 131073),
+    ):
         assert "raise" not in str(error)
 
 
-@pytest.mark.parametrize("text", [describe, text_of, lambda error: for_peer(error, "the server")])
+@pytest.mark.parametrize(
+    "text", [errors.describe, errors.text_of, lambda error: errors.for_peer(error, "the server")]
+)
 def test_text_of_an_exception_is_encodable_and_bounded(text):
     class Silent(Exception):
         def __str__(self):
@@ -201,14 +196,14 @@ def test_text_of_an_exception_is_encodable_and_bounded(text):
     assert text(ValueError("x")).removeprefix("ValueError: ") == "x"
     assert "Silent" in text(Silent())
     assert text(ValueError("\ud800")).encode("utf-8").endswith(b"\\ud800")
-    assert len(describe(ValueError("x" * 10**6))) < 3000
+    assert len(errors.describe(ValueError("x" * 10**6))) < 3000
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, GeneratorExit, StopIteration])
 def test_on_error_runs_when_the_block_fails(error):
     done = []
-    with on_error(lambda: done.append("too early")):
+    with errors.on_error(lambda: done.append("too early")):
         pass
-    with pytest.raises(error), on_error(lambda: done.append("undone")):
+    with pytest.raises(error), errors.on_error(lambda: done.append("undone")):
         raise error
     assert done == ["undone"]

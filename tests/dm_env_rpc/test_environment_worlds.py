@@ -10,13 +10,7 @@ import pytest
 from dm_env import specs
 from gymnasium import spaces
 
-from rlwire.codecs.dm_env_rpc import (
-    DataType,
-    EnvironmentStateType,
-    SpecManager,
-    decode_step_response,
-    encode_step_response,
-)
+from rlwire.codecs import dm_env_rpc as d
 from rlwire.dm_env_rpc import EnvironmentWorlds, StatusError
 from rlwire.dm_env_rpc.step_converter import ConverterOptions, StepConverter
 from rlwire.environments.driver import driver_of
@@ -24,9 +18,9 @@ from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 from tests.raising import raised
 
-RUNNING = EnvironmentStateType.RUNNING
-TERMINATED = EnvironmentStateType.TERMINATED
-INTERRUPTED = EnvironmentStateType.INTERRUPTED
+RUNNING = d.EnvironmentStateType.RUNNING
+TERMINATED = d.EnvironmentStateType.TERMINATED
+INTERRUPTED = d.EnvironmentStateType.INTERRUPTED
 
 
 class Walk(dm_env.Environment):
@@ -111,9 +105,9 @@ def nothing_made():
 
 
 def check(agent, result):
-    manager = SpecManager(agent.specs.observations)
-    wire = encode_step_response(manager, result.state, result.observations)
-    _state, seen = decode_step_response(manager, wire)
+    manager = d.SpecManager(agent.specs.observations)
+    wire = d.encode_step_response(manager, result.state, result.observations)
+    _state, seen = d.decode_step_response(manager, wire)
     return result.state, {name: value.tolist() for name, value in seen.items()}
 
 
@@ -125,9 +119,9 @@ def test_agent_plays_a_dm_env_environment():
     agent = made_world(Walk).join({})
     assert [spec.name for spec in agent.specs.actions.values()] == ["stride"]
     assert {uid: (spec.name, spec.dtype) for uid, spec in agent.specs.observations.items()} == {
-        1: ("place", DataType.INT32),
-        2: ("reward", DataType.DOUBLE),
-        3: ("discount", DataType.DOUBLE),
+        1: ("place", d.DataType.INT32),
+        2: ("reward", d.DataType.DOUBLE),
+        3: ("discount", d.DataType.DOUBLE),
     }
     one, none = {"stride": np.int32(1)}, {"stride": np.int32(0)}
     for _ in range(2):

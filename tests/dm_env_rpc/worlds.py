@@ -7,12 +7,7 @@ import grpc
 import gymnasium
 import numpy as np
 
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    EnvironmentStateType,
-    StepResult,
-    make_spec,
-)
+from rlwire.codecs import dm_env_rpc as d
 
 __all__ = ["Agent", "Canvas", "World", "grpcio_server"]
 
@@ -37,15 +32,15 @@ class Agent:
     def begin(self):
         self.call("begin")
         self.count = int(self.world.settings.get("start", 0))
-        return StepResult(EnvironmentStateType.RUNNING, self.seen({}))
+        return d.StepResult(d.EnvironmentStateType.RUNNING, self.seen({}))
 
     def step(self, actions):
         self.call("step", actions)
         if "raise" in actions:
             raise actions["raise"]
         self.count += actions.get("add", 1)
-        state = actions.get("end", EnvironmentStateType.RUNNING)
-        return StepResult(state, self.seen(actions))
+        state = actions.get("end", d.EnvironmentStateType.RUNNING)
+        return d.StepResult(state, self.seen(actions))
 
     def seen(self, actions):
         return {"count": np.int64(self.count)}
@@ -62,8 +57,8 @@ class World:
     """
 
     agent = Agent
-    specs = ActionObservationSpecs(
-        {1: make_spec("add", (), np.int32, 0, 9)}, {1: make_spec("count", (), np.int64)}
+    specs = d.ActionObservationSpecs(
+        {1: d.make_spec("add", (), np.int32, 0, 9)}, {1: d.make_spec("count", (), np.int64)}
     )
 
     def __init__(self, settings=None, on_call=None):

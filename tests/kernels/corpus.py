@@ -286,8 +286,8 @@ def rfb():
     yield rectangle(2, b"\0\0\0\1" + some(8) + struct.pack(">HHHH", 1, 2, 3, 3))
     yield m.rfb_head(0, 0, 50, 40, -223)
     for colours in (100, 256):
-        palette = b"\x40\1" + bytes([colours - 1]) + some(3 * colours)
-        yield rectangle(7, palette + compact(200) + bytes(chance.choices(range(colours), k=200)), 40)
+        palette = b"\x40\1" + bytes([colours - 1]) + some(3 * colours) + compact(200)
+        yield rectangle(7, palette + bytes(chance.choices(range(colours), k=200)), 40)
 
 
 READ, WRITE, THEY_READ, THEY_WRITE, SHARED_WORD, LOOK, WAIT, RING, LEAVE = range(9)
