@@ -128,105 +128,105 @@ def test_datagram_with_a_changed_bit_is_dropped(sealed_for, known):
     assert server.open(sealed) == b"city:7;action=walk"
 
 
-class TestReplay:
-    def test_replay_window_matches_a_reference_model(self):
-        window = 8
-        clock = Clock()
-        client, server = pair(clock=clock, WINDOW=window)
-        draw = random.Random(5)
-        sealed = []
-        taken = []
-        for _ in range(5000):
-            if not sealed or draw.random() < 0.4:
-                clock.now += draw.choice([0.0, 1e-4, 1 / 30])
-                sealed.append(client.seal(b"%d" % len(sealed)))
-            number = draw.randrange(max(0, len(sealed) - 2 * window), len(sealed))
-            newest = sorted(taken)[-window:]
-            allowed = number not in taken and (len(newest) < window or number > newest[0])
-            opened = server.open(sealed[number])
-            assert (opened is not None) == allowed, (number, newest)
-            if allowed:
-                taken.append(number)
-        assert server.dropped["replay"] > 1000
+def test_replay_window_matches_a_reference_model():
+    window = 8
+    clock = Clock()
+    client, server = pair(clock=clock, WINDOW=window)
+    draw = random.Random(5)
+    sealed = []
+    taken = []
+    for _ in range(5000):
+        if not sealed or draw.random() < 0.4:
+            clock.now += draw.choice([0.0, 1e-4, 1 / 30])
+            sealed.append(client.seal(b"%d" % len(sealed)))
+        number = draw.randrange(max(0, len(sealed) - 2 * window), len(sealed))
+        newest = sorted(taken)[-window:]
+        allowed = number not in taken and (len(newest) < window or number > newest[0])
+        opened = server.open(sealed[number])
+        assert (opened is not None) == allowed, (number, newest)
+        if allowed:
+            taken.append(number)
+    assert server.dropped["replay"] > 1000
 
 
-class TestFreshness:
-    @pytest.mark.parametrize("off", [-1e9, -60.1, -59.9, -1, 0, 1, 59.9, 60.1, 1e9])
-    def test_datagram_outside_the_clock_skew_is_dropped(self, off):
-        client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
-        _, server = pair()
-        fresh = abs(off) < 60
-        assert server.open(client.seal(b"x")) == (b"x" if fresh else None)
-        assert client.open(server.seal(b"y")) == (b"y" if fresh else None)
-        assert server.dropped == client.dropped == ({} if fresh else {"stale": 1})
-
-    def test_restarted_receiver_accepts_the_sender(self):
-        clock = Clock()
-        client, server = pair(clock=clock)
-        old = client.seal(b"old")
-        assert server.open(old) == b"old"
-        clock.now += 30
-        _, second = pair(clock=clock)
-        assert second.open(client.seal(b"goes on")) == b"goes on"
-        # Within the skew one that was recorded before may come once more, as the text says.
-        recorded = client.seal(b"recorded")
-        _, third = pair(clock=clock)
-        assert third.open(recorded) == b"recorded"
-        assert third.open(recorded) is None
-        clock.now += 31
-        _, fourth = pair(clock=clock)
-        assert fourth.open(old) is None
-        assert fourth.dropped == {"stale": 1}
-        assert fourth.open(client.seal(b"goes on")) == b"goes on"
-
-    def test_counter_increases_after_the_clock_is_set_back(self):
-        clock = Clock()
-        client = DatagramCipher(KEY, "client", clock=clock)
-        _, server = pair()
-        counts = []
-        for step in (0.0, 0.001, -3600.0, 0.001, 0.0, 3600.0):
-            clock.now += step
-            sealed = client.seal(b"x")
-            counts.append(int.from_bytes(sealed[17:25], "little"))
-            assert server.open(sealed) == b"x"
-        assert counts == sorted(set(counts))
-        assert counts[2:5] == [counts[1] + 1, counts[1] + 2, counts[1] + 3]
+@pytest.mark.parametrize("off", [-1e9, -60.1, -59.9, -1, 0, 1, 59.9, 60.1, 1e9])
+def test_datagram_outside_the_clock_skew_is_dropped(off):
+    client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
+    _, server = pair()
+    fresh = abs(off) < 60
+    assert server.open(client.seal(b"x")) == (b"x" if fresh else None)
+    assert client.open(server.seal(b"y")) == (b"y" if fresh else None)
+    assert server.dropped == client.dropped == ({} if fresh else {"stale": 1})
 
 
-class TestManySenders:
-    def test_full_receiver_replaces_the_stalest_sender(self):
-        clock = Clock()
-        _, server = pair(clock=clock, SENDERS=3)
-        clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(5)]
-        recorded = [client.seal(b"recorded") for client in clients[:3]]
-        for sealed in recorded:
-            assert server.open(sealed) == b"recorded"
-            clock.now += 1
-        assert server.open(clients[3].seal(b"x")) is None
-        assert server.dropped == {"full": 1}
-        clock.now += 50
-        assert server.open(clients[0].seal(b"still here")) == b"still here"
-        clock.now += 10
-        assert server.open(clients[3].seal(b"x")) == b"x"
-        assert server.open(clients[4].seal(b"x")) == b"x"
-        assert len(server._known) == 3
-        # 1 and 2 are forgotten, and what they sent before is of no use.
-        for sealed in recorded:
-            assert server.open(sealed) is None
-        assert server.dropped == {"full": 1, "replay": 1, "stale": 2}
-        clock.now += 61
-        assert server.open(clients[1].seal(b"back again")) == b"back again"
-        # It is known anew, with nothing remembered of before.
-        assert server.open(recorded[1]) is None
+def test_restarted_receiver_accepts_the_sender():
+    clock = Clock()
+    client, server = pair(clock=clock)
+    old = client.seal(b"old")
+    assert server.open(old) == b"old"
+    clock.now += 30
+    _, second = pair(clock=clock)
+    assert second.open(client.seal(b"goes on")) == b"goes on"
+    # Within the skew one that was recorded before may come once more, as the text says.
+    recorded = client.seal(b"recorded")
+    _, third = pair(clock=clock)
+    assert third.open(recorded) == b"recorded"
+    assert third.open(recorded) is None
+    clock.now += 31
+    _, fourth = pair(clock=clock)
+    assert fourth.open(old) is None
+    assert fourth.dropped == {"stale": 1}
+    assert fourth.open(client.seal(b"goes on")) == b"goes on"
 
-    def test_unauthenticated_senders_use_no_slot(self):
-        client, server = pair(SENDERS=1)
-        for _ in range(100):
-            fake = bytearray(client.seal(b"x"))
-            fake[1:17] = os.urandom(16)
-            assert server.open(bytes(fake)) is None
-        assert server.open(client.seal(b"x")) == b"x"
-        assert server.dropped == {"key": 100}
+
+def test_counter_increases_after_the_clock_is_set_back():
+    clock = Clock()
+    client = DatagramCipher(KEY, "client", clock=clock)
+    _, server = pair()
+    counts = []
+    for step in (0.0, 0.001, -3600.0, 0.001, 0.0, 3600.0):
+        clock.now += step
+        sealed = client.seal(b"x")
+        counts.append(int.from_bytes(sealed[17:25], "little"))
+        assert server.open(sealed) == b"x"
+    assert counts == sorted(set(counts))
+    assert counts[2:5] == [counts[1] + 1, counts[1] + 2, counts[1] + 3]
+
+
+def test_full_receiver_replaces_the_stalest_sender():
+    clock = Clock()
+    _, server = pair(clock=clock, SENDERS=3)
+    clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(5)]
+    recorded = [client.seal(b"recorded") for client in clients[:3]]
+    for sealed in recorded:
+        assert server.open(sealed) == b"recorded"
+        clock.now += 1
+    assert server.open(clients[3].seal(b"x")) is None
+    assert server.dropped == {"full": 1}
+    clock.now += 50
+    assert server.open(clients[0].seal(b"still here")) == b"still here"
+    clock.now += 10
+    assert server.open(clients[3].seal(b"x")) == b"x"
+    assert server.open(clients[4].seal(b"x")) == b"x"
+    assert len(server._known) == 3
+    # 1 and 2 are forgotten, and what they sent before is of no use.
+    for sealed in recorded:
+        assert server.open(sealed) is None
+    assert server.dropped == {"full": 1, "replay": 1, "stale": 2}
+    clock.now += 61
+    assert server.open(clients[1].seal(b"back again")) == b"back again"
+    # It is known anew, with nothing remembered of before.
+    assert server.open(recorded[1]) is None
+
+
+def test_unauthenticated_senders_use_no_slot():
+    client, server = pair(SENDERS=1)
+    for _ in range(100):
+        fake = bytearray(client.seal(b"x"))
+        fake[1:17] = os.urandom(16)
+        assert server.open(bytes(fake)) is None
+    assert server.open(client.seal(b"x")) == b"x"
+    assert server.dropped == {"key": 100}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -252,27 +252,28 @@ open("parent", "wb").write(cipher.seal(b"x"))
     assert server.open(child) == server.open(parent) == b"x"
 
 
-class TestKeys:
-    @pytest.mark.parametrize("text", [KEY.hex(), f"{KEY.hex().upper()}\r\n"])
-    def test_key_file_is_read_as_hexadecimal(self, tmp_path, text):
-        (tmp_path / "key").write_text(text)
-        assert load_key(tmp_path / "key") == load_key(str(tmp_path / "key")) == KEY
+@pytest.mark.parametrize("text", [KEY.hex(), f"{KEY.hex().upper()}\r\n"])
+def test_key_file_is_read_as_hexadecimal(tmp_path, text):
+    (tmp_path / "key").write_text(text)
+    assert load_key(tmp_path / "key") == load_key(str(tmp_path / "key")) == KEY
 
-    @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
-    def test_key_file_readable_by_others_warns(self, tmp_path, caplog):
-        (tmp_path / "key").write_text(KEY.hex())
-        (tmp_path / "key").chmod(0o600)
-        assert load_key(tmp_path / "key") == KEY
-        assert not caplog.records
-        (tmp_path / "key").chmod(0o640)
-        assert load_key(tmp_path / "key") == KEY
-        assert "chmod 600" in caplog.text
 
-    @pytest.mark.parametrize(
-        "data", [b"", KEY, bytes(31), b"0" * 63, b"0" * 66, b"g" * 64, b"\xff" * 64]
-    )
-    def test_key_file_with_invalid_content_is_rejected(self, tmp_path, data):
-        (tmp_path / "key").write_bytes(data)
-        (tmp_path / "key").chmod(0o600)
-        with pytest.raises(ValueError, match="a key of 32 bytes"):
-            load_key(tmp_path / "key")
+@pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
+def test_key_file_readable_by_others_warns(tmp_path, caplog):
+    (tmp_path / "key").write_text(KEY.hex())
+    (tmp_path / "key").chmod(0o600)
+    assert load_key(tmp_path / "key") == KEY
+    assert not caplog.records
+    (tmp_path / "key").chmod(0o640)
+    assert load_key(tmp_path / "key") == KEY
+    assert "chmod 600" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "data", [b"", KEY, bytes(31), b"0" * 63, b"0" * 66, b"g" * 64, b"\xff" * 64]
+)
+def test_key_file_with_invalid_content_is_rejected(tmp_path, data):
+    (tmp_path / "key").write_bytes(data)
+    (tmp_path / "key").chmod(0o600)
+    with pytest.raises(ValueError, match="a key of 32 bytes"):
+        load_key(tmp_path / "key")

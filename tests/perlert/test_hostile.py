@@ -32,6 +32,7 @@ from rlwire.sessions.perlert.server import (
     PerlertServerSession,
     SlotLeased,
 )
+from tests.mutating import mutated
 from tests.perlert.worlds import Crowd
 from tests.waiting import eventually
 
@@ -72,42 +73,16 @@ class Forger:
                 self._whole += [perlert.encode(each) for each in messages + messages[:4]]
 
     def make(self):
-        draw = self._random
-        data = bytearray(draw.choice(self._whole))
-        how = draw.randrange(20)
-        place = draw.randrange(len(data))
-        if how < 4 or how > 15:
-            pass
-        elif how == 4:
-            data[place] ^= 1 << draw.randrange(8)
-        elif how == 5:
-            data[place] = draw.randrange(256)
-        elif how == 6:
-            del data[place:]
-        elif how == 7:
-            del data[place : place + draw.randrange(1, 9)]
-        elif how == 8:
-            data[place:place] = draw.choice(
-                [b":", b";", b",", b"=", b"\0", b"\xff", b"\xed\xa0\x80"]
-            )
-        elif how == 9:
-            data[place:place] = data[: draw.randrange(len(data))]
-        elif how == 10:
-            data[place:] = draw.choice(self._whole)[-draw.randrange(1, 40) :]
-        elif how == 11:
-            digits = draw.choice([b"-1", b"9" * 19, b"9" * 400, b"00", b"1e9", "٣".encode()])
-            data = data.replace(b":0;", b":" + digits + b";", 1)
-        elif how == 12:
-            data = bytearray(draw.randbytes(draw.randrange(200)))
-        elif how == 13:
-            data += draw.randbytes(1) * draw.choice([1, 10, 1100, 1200, 2000])
-        elif how == 14:
-            data = bytearray(
-                draw.choice([b"", b";", b":", b"=", b":;", b"a:0", b";;;;", b"\0" * 64])
-            )
-        else:
-            draw.shuffle(data)
-        return bytes(data)
+        draw, whole = self._random, self._random.choice(self._whole)
+        match draw.randrange(8):
+            case 0:
+                return b"".join([whole, draw.randbytes(1) * draw.choice([1, 10, 1100, 1200, 2000])])
+            case 1:
+                digits = draw.choice([b"-1", b"9" * 19, b"9" * 400, b"00", b"1e9", "٣".encode()])
+                return whole.replace(b":0;", b":" + digits + b";", 1)
+            case 2 | 3 | 4:
+                return mutated(draw, whole)
+        return whole
 
 
 # --- straight into the session: forged addresses, simulated time

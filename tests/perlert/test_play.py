@@ -12,7 +12,9 @@ from mpe2 import simple_spread_v3
 import rlwire
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.perlert import AsyncClient, Client
+from rlwire.transports.waits import drive, drive_async
 
+NAME = "simple_spread_v3:0"
 SPACE = spaces.Box(-np.inf, np.inf, (18,), np.float32)
 
 
@@ -39,38 +41,31 @@ def seen_in(frame):
     return frame.step, text_to_array(frame.observation, np.float32, shape=(18,)), frame.reward
 
 
-def with_client(address, agent, auth):
+def steps_of(client, agent, shift):
+    """Play with a client of either kind, whose calls a driver waits for."""
     seen = []
-    with Client(address, "simple_spread_v3:0", tag=agent, auth=auth) as client:
-        client.register(agent)
-        client.ready()
-        client.wait_start(30)
-        while not (frame := client.frame(10)).done:
-            seen.append(seen_in(frame))
-            client.act(frame.step % 5)
+    yield client.register(agent)
+    yield client.ready()
+    yield client.wait_start(30)
+    while not (frame := (yield client.frame(10))).done:
         seen.append(seen_in(frame))
-        return seen, text_to_mapping(frame.extra)["total"], client.statistics()
+        yield client.act(str((frame.step + shift) % 5))
+    seen.append(seen_in(frame))
+    return seen, text_to_mapping(frame.extra)["total"], client.statistics()
 
 
-def with_async_client(*arguments):
-    return asyncio.run(play_async(*arguments))
+def with_client(address, agent, auth):
+    with Client(address, NAME, tag=agent, auth=auth) as client:
+        return drive(steps_of(client, agent, 0))
 
 
 async def play_async(address, agent, auth):
-    seen = []
-    async with AsyncClient(address, "simple_spread_v3:0", tag=agent, auth=auth) as client:
-        await client.register(agent)
-        client.ready()
-        await client.wait_start(30)
-        while not (frame := await client.frame(10)).done:
-            seen.append(seen_in(frame))
-            client.act(str((frame.step + 1) % 5))
-        seen.append(seen_in(frame))
-        return seen, text_to_mapping(frame.extra)["total"], client.statistics()
+    async with AsyncClient(address, NAME, tag=agent, auth=auth) as client:
+        return await drive_async(steps_of(client, agent, 1))
 
 
 def with_environment(address, agent, auth):
-    url, given = f"perlert://{address}/simple_spread_v3:0", {"tag": agent, "auth": auth}
+    url, given = f"perlert://{address}/{NAME}", {"tag": agent, "auth": auth}
     like = {"observation_space": SPACE, "action_space": spaces.Discrete(5)}
     with rlwire.make(url, agent=agent, **like, **given) as env:
         observation, info = env.reset()
@@ -88,7 +83,7 @@ def with_environment(address, agent, auth):
 def test_three_kinds_of_client_receive_the_frames_of_one_run(serving, decimals, key):
     spread = Recorded(simple_spread_v3.parallel_env(N=3, max_cycles=60))
     server = serving(spread, decimals=decimals, auth=key, rate=100, totals=True)
-    ways = (with_client, with_async_client, with_environment)
+    ways = (with_client, lambda *given: asyncio.run(play_async(*given)), with_environment)
     with ThreadPoolExecutor() as pool:
         playing = [
             pool.submit(play, server.address, f"agent_{number}", key)

@@ -87,7 +87,7 @@ def test_invalid_action_leaves_the_last_valid_one_in_force(worlds, serving, begi
     eventually(lambda: len(walk.actions) > known + 5)
     assert set(walk.actions[known:]) == {2}
     assert "action of agent0: '77'" in caplog.text
-    server.stop()
+    server.stop(0)
     assert not walk.closed  # it is the user's
 
 
@@ -133,148 +133,138 @@ def test_run_ends_when_its_clients_are_silent(worlds, serving, begin):
     assert server.statistics()["instances"]["Walk:0"]["abandoned"] == 1
 
 
-class TestRaisingEnvironments:
-    @pytest.fixture(autouse=True)
-    def short_pause(self, monkeypatch):
-        monkeypatch.setattr(player, "_FIRST_PAUSE", 0.1)
+@pytest.fixture
+def short_pause(monkeypatch):
+    monkeypatch.setattr(player, "_FIRST_PAUSE", 0.01)
 
-    @pytest.mark.parametrize("workers", [0, 1])
-    def test_server_starts_a_new_run_after_a_failed_one(
-        self, worlds, serving, begin, workers, caplog
-    ):
-        made = []
-        options = {"length": 10, "fail": 4, "made": made}
-        server = serving(worlds.Walk, env_kwargs=options, threads=workers, instances=2)
-        other = begin(server, "Walk:1")
-        made[2].fail = None  # of instance 1, after the one that showed its spaces and instance 0's
-        client = begin(server, "Walk:0")
-        frames = play(client)
-        assert frames[-1].step == 4
-        assert frames[-1].observation == frames[-2].observation
-        extra = text_to_mapping(frames[-1].extra)
-        assert extra["error"] is True
-        assert extra["truncated"] is True
-        assert extra["total"] == sum(frame.reward for frame in frames)
-        assert "the floor has given way" in caplog.text
-        assert "Traceback" in caplog.text
-        eventually(lambda: [walk.closed for walk in made] == [True, True, False])
-        assert play(other)[-1].step == 10
-        client.register()
-        client.ready()
-        assert play(client)[-1].step == 10
-        assert len(made) == 4
-        # Made, stepped and closed in one thread, which no other environment of the server needs.
-        for walk in made[1:]:
-            assert len(walk.threads) == 1
-        assert server.statistics()["instances"]["Walk:0"]["failures"] == 1
 
-    def test_draining_finishes_runs_and_starts_no_more(self, worlds, serving, begin):
-        gate = threading.Event()
-        server = serving(worlds.Walk, env_kwargs={"gate": gate}, instances=2, threads=2)
-        client = begin(server, "Walk")
+@pytest.mark.usefixtures("short_pause")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_server_starts_a_new_run_after_a_failed_one(worlds, serving, begin, workers, caplog):
+    made = []
+    options = {"length": 10, "fail": 4, "made": made}
+    server = serving(worlds.Walk, env_kwargs=options, threads=workers, instances=2)
+    other = begin(server, "Walk:1")
+    made[2].fail = None  # of instance 1, after the one that showed its spaces and instance 0's
+    client = begin(server, "Walk:0")
+    frames = play(client)
+    assert frames[-1].step == 4
+    assert frames[-1].observation == frames[-2].observation
+    extra = text_to_mapping(frames[-1].extra)
+    assert extra["error"] is True
+    assert extra["truncated"] is True
+    assert extra["total"] == sum(frame.reward for frame in frames)
+    assert "the floor has given way" in caplog.text
+    assert "Traceback" in caplog.text
+    eventually(lambda: [walk.closed for walk in made] == [True, True, False])
+    assert play(other)[-1].step == 10
+    client.register()
+    client.ready()
+    assert play(client)[-1].step == 10
+    assert len(made) == 4
+    # Made, stepped and closed in one thread, which no other environment of the server needs.
+    for walk in made[1:]:
+        assert len(walk.threads) == 1
+    assert server.statistics()["instances"]["Walk:0"]["failures"] == 1
+
+
+def test_draining_finishes_runs_and_starts_no_more(worlds, serving, begin):
+    gate = threading.Event()
+    server = serving(worlds.Walk, env_kwargs={"gate": gate}, instances=2, threads=2)
+    clients = [begin(server, f"Walk:{number}") for number in range(2)]
+    for client in clients:
         client.wait_start(5)
-        late = begin(server, "Walk:1")
-        late.wait_start(5)
-        with meanwhile(server.drain, 60):
-            assert not server.wait(0)
-            gate.set()
-            for each in (client, late):
-                play(each)
-        assert server.wait(0)
-        assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
+    with meanwhile(server.drain, 60):
+        assert not server.wait(0)
+        gate.set()
+        for client in clients:
+            play(client)
+    assert server.wait(0)
+    assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
 
-    def test_observation_over_the_datagram_limit_ends_the_run(self, worlds, serving, begin, caplog):
-        class Grows(worlds.Walk):
-            observation_space = spaces.Text(100_000)
 
-            def _see(self):
-                return "x" * (1 if self.steps < 2 else 5000)
+def test_observation_over_the_datagram_limit_ends_the_run(worlds, serving, begin, caplog):
+    class Grows(worlds.Walk):
+        observation_space = spaces.Text(100_000)
 
-        server = serving(Grows)
-        frames = play(begin(server, "Grows"))
-        assert [frame.step for frame in frames] == [0, 1, 2]
-        assert frames[-1].done
-        assert "datagram=1200" in caplog.text
+        def _see(self):
+            return "x" * (1 if self.steps < 2 else 5000)
+
+    frames = play(begin(serving(Grows), "Grows"))
+    assert [frame.step for frame in frames] == [0, 1, 2]
+    assert frames[-1].done
+    assert "datagram=1200" in caplog.text
 
 
 def throw(kind):
     raise kind
 
 
-class TestFaults:
-    """A value or an exception of one environment ends no more than its run."""
+FAULTS = {
+    "exit": lambda walk: sys.exit("window closed"),
+    "four items": lambda walk: (walk._see(), 0.0, False, {}),
+    "reward": lambda walk: (walk._see(), np.zeros(2), False, False, {}),
+    "no reward": lambda walk: (walk._see(), None, False, False, {}),
+    "cancelled": lambda walk: throw(asyncio.CancelledError),
+    "exit of a generator": lambda walk: throw(GeneratorExit),
+}
 
-    FAULTS = {  # noqa: RUF012
-        "exception": lambda walk: 1 / 0,
-        "exit": lambda walk: sys.exit("window closed"),
-        "four items": lambda walk: (walk._see(), 0.0, False, {}),
-        "reward": lambda walk: (walk._see(), np.zeros(2), False, False, {}),
-        "no reward": lambda walk: (walk._see(), None, False, False, {}),
-        "cancelled": lambda walk: throw(asyncio.CancelledError),
-        "exit of a generator": lambda walk: throw(GeneratorExit),
-    }
 
-    @pytest.mark.parametrize("workers", [0, 1])
-    @pytest.mark.parametrize("fault", FAULTS)
-    @pytest.mark.parametrize("where", ["reset", "step"])
-    def test_fault_ends_the_run_of_its_instance(
-        self, worlds, serving, begin, where, fault, workers, caplog, monkeypatch
-    ):
-        monkeypatch.setattr(player, "_FIRST_PAUSE", 0.01)
-        closed = []
+@pytest.mark.usefixtures("short_pause")
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_fault_ends_only_the_run_of_its_instance(
+    worlds, serving, begin, where, fault, workers, caplog, monkeypatch
+):
+    closed = []
 
-        class Faulty(worlds.Walk):
-            def close(self):
-                closed.append(self)
-                sys.exit("closed badly")
+    class Faulty(worlds.Walk):
+        def close(self):
+            closed.append(self)
+            sys.exit("closed badly")
 
-        def fail(walk, *arguments, **options):
-            return TestFaults.FAULTS[fault](walk)
-
-        server = serving(Faulty, instances=2, threads=workers, env_kwargs={"length": 10})
-        monkeypatch.setattr(Faulty, where, fail)
+    server = serving(Faulty, instances=2, threads=workers, env_kwargs={"length": 10})
+    with monkeypatch.context() as failing:
+        failing.setattr(Faulty, where, lambda walk, *_, **__: FAULTS[fault](walk))
         client = begin(server, "Faulty:0")
-        last = play(client)[-1]
-        assert text_to_mapping(last.extra)["error"] is True
-        assert "Faulty:0: the environment failed" in caplog.text
-        monkeypatch.undo()
-        other = begin(server, "Faulty:1")
-        assert play(other)[-1].step == 10
-        client.register()
-        client.ready()
-        assert play(client)[-1].step == 10
-        assert len(closed) == 2  # the one that showed its spaces, and the failed one
+        assert text_to_mapping(play(client)[-1].extra)["error"] is True
+    assert "Faulty:0: the environment failed" in caplog.text
+    other = begin(server, "Faulty:1")
+    assert play(other)[-1].step == 10
+    client.register()
+    client.ready()
+    assert play(client)[-1].step == 10
+    assert len(closed) == 2  # the one that showed its spaces, and the failed one
 
-    def test_nonfinite_and_unusual_rewards_are_sent_exactly(self, worlds, serving, remote):
-        rewards = [1, math.nan, np.array([2.0]), 10**30, Fraction(1, 2), -math.inf, True, 1.5]
-        sent = []
 
-        class Odd(worlds.Walk):
-            def step(self, action):
-                _, _, terminated, truncated, _ = super().step(action)
-                sent.append(rewards[self.steps - 1])
-                seen = np.array([math.nan, -math.inf, 1.0])
-                return seen, sent[-1], terminated, truncated, None
+def test_nonfinite_and_unusual_rewards_are_sent_exactly(worlds, serving, remote):
+    rewards = [1, math.nan, np.array([2.0]), 10**30, Fraction(1, 2), -math.inf, True, 1.5]
 
-        server = serving(Odd, rate=20, env_kwargs={"length": len(rewards)})
-        env = remote(server, "Odd")
-        env.reset()
-        got, over = [], False
-        while not over:
-            observation, reward, terminated, truncated, info = env.step(1)
-            got.append(reward)
-            assert info["skipped"] == 0
-            np.testing.assert_array_equal(observation, [math.nan, -math.inf, 1.0])
-            over = terminated or truncated
-        np.testing.assert_array_equal(got, [float(np.asarray(each).item()) for each in sent])
+    class Odd(worlds.Walk):
+        def step(self, action):
+            _, _, terminated, truncated, _ = super().step(action)
+            seen = np.array([math.nan, -math.inf, 1.0])
+            return seen, rewards[self.steps - 1], terminated, truncated, None
 
-    @pytest.mark.parametrize("extra", [lambda k, i: {"a": "x;y"}, lambda k, i: 1 / 0])
-    def test_invalid_extra_is_omitted_and_logged_once(self, worlds, serving, begin, extra, caplog):
-        server = serving(lambda: worlds.Walk(length=5), extra=extra)
-        frames = play(begin(server, "Walk"))
-        assert [frame.step for frame in frames] == list(range(6))
-        assert totals(frames)[-1] == sum(frame.reward for frame in frames)
-        assert caplog.text.count("extra= is not sent") == 1
+    env = remote(serving(Odd, rate=20, env_kwargs={"length": len(rewards)}), "Odd")
+    env.reset()
+    got, over = [], False
+    while not over:
+        observation, reward, *ended, info = env.step(1)
+        got.append(reward)
+        over = any(ended)
+        assert info["skipped"] == 0
+        np.testing.assert_array_equal(observation, [math.nan, -math.inf, 1.0])
+    np.testing.assert_array_equal(got, [float(np.asarray(each).item()) for each in rewards])
+
+
+@pytest.mark.parametrize("extra", [lambda k, i: {"a": "x;y"}, lambda k, i: 1 / 0])
+def test_invalid_extra_is_omitted_and_logged_once(worlds, serving, begin, extra, caplog):
+    frames = play(begin(serving(lambda: worlds.Walk(length=5), extra=extra), "Walk"))
+    assert [frame.step for frame in frames] == list(range(6))
+    assert totals(frames)[-1] == sum(frame.reward for frame in frames)
+    assert caplog.text.count("extra= is not sent") == 1
 
 
 def test_last_step_is_sent_again_after_stop(worlds, serving):
