@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from PIL import Image
 from rlwire import buffers
 from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.layer import Layer, LayerPhase
+from rlwire.transports.tls import ClientTLS, ServerTLS
 
 # Processes that tests start by multiprocessing import what they run from here, also where pytest
 # has not put this folder on the path. At the end, so that rlwire is the installed one.
@@ -203,6 +205,36 @@ def cluster():
     )  # fmt: skip
     yield context.address_info["gcs_address"]
     ray.shutdown()
+
+
+@dataclass
+class Files:
+    """Where an authority's, a server's and a client's certificates are."""
+
+    ca: Path
+    server: Path
+    client: Path
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    trustme = pytest.importorskip("trustme")
+    folder = tmp_path_factory.mktemp("certificates")
+    ca = trustme.CA()
+    found = Files(folder / "ca.pem", folder / "server.pem", folder / "client.pem")
+    ca.cert_pem.write_to_path(found.ca)
+    for certificate, path in (
+        (ca.issue_cert("localhost", "127.0.0.1"), found.server),
+        (ca.issue_cert("client@example.org"), found.client),
+    ):
+        certificate.private_key_and_cert_chain_pem.write_to_path(path)
+    return found
+
+
+@pytest.fixture
+def contexts(files):
+    """Return a server's context, and one of a client that trusts it."""
+    return ServerTLS(files.server)(), ClientTLS(files.ca)()
 
 
 @pytest.fixture(scope="session")

@@ -19,14 +19,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import rlwire
+from rlwire import errors
 from rlwire.environments import callers
-from rlwire.errors import (
-    ConnectionClosed,
-    EncodeError,
-    LocalProtocolError,
-    PeerError,
-    RemoteProtocolError,
-)
 from rlwire.openpi import Client
 from rlwire.openpi.environment import OpenpiCaller
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TrainingBase
@@ -193,7 +187,7 @@ def test_invalid_reward_or_observation_truncates_the_episode(env, play_in_thread
     truncated, info = env.step(0)[3:]
     assert truncated
     assert "lost" in info
-    assert named in str(raised(EncodeError, playing.result, 60))
+    assert named in str(raised(errors.EncodeError, playing.result, 60))
 
 
 @pytest.mark.parametrize("method", ["reset", "step"])
@@ -249,7 +243,7 @@ def test_openpi_listener_rejects_entries_of_another_type(env, in_thread, entries
     def call():
         with Client(address_of(env)) as policy:
             policy.infer({"observation": observation})
-            return raised(PeerError, policy.infer, {"observation": observation, **entries})
+            return raised(errors.PeerError, policy.infer, {"observation": observation, **entries})
 
     calling = in_thread(call)
     env.reset()
@@ -337,7 +331,7 @@ def test_listener_plays_a_relaax_training_as_its_caller(in_thread):
         ended = in_thread(env.reset)  # it answers the last metric, and waits
         eventually(lambda: len(sink.calls) == 2 and not env.callers.statistics()["callers"])
         env.callers.close()
-        raised(ConnectionClosed, ended.result, 60)
+        raised(errors.ConnectionClosed, ended.result, 60)
     assert training.result(60) is None
     assert sink.calls == [("episode_reward", 3.5, None)] * 2
 
@@ -402,7 +396,7 @@ def test_relaax_agent_receives_terminated_and_truncated_as_terminal(agent):
 @pytest.mark.parametrize("action", [3, [1, 2], "up", None, 0.5], ids=str)
 def test_player_rejects_an_action_outside_the_space(agent, action):
     agent.kind.answer = action
-    with pytest.raises(RemoteProtocolError, match=r"agent.*the action "):
+    with pytest.raises(errors.RemoteProtocolError, match=r"agent.*the action "):
         rlwire.play(Counting, agent.url)
 
 
@@ -424,7 +418,7 @@ def test_player_does_not_retry_an_unencodable_observation(agent):
 
     game = Unsendable()
     error = raised(AgentProxyException, rlwire.play, game, agent.url)
-    assert isinstance(error.__cause__, EncodeError)
+    assert isinstance(error.__cause__, errors.EncodeError)
     assert len(game.actions) == 1
 
 
@@ -439,7 +433,7 @@ def test_disconnected_caller_truncates_its_episode(env, in_thread, play_in_threa
     assert rest == [0.0, False, True]
     assert info["lost"]
     assert "environment 0: episode truncated" in caplog.text
-    assert "reset" in str(raised(LocalProtocolError, env.step, 0))
+    assert "reset" in str(raised(errors.LocalProtocolError, env.step, 0))
     playing = play_in_thread(Counting(1), seed=8)  # in its slot
     assert env.reset()[0].tolist() == [8, 0]
     assert env.step(0)[2]
@@ -489,7 +483,7 @@ def test_reset_within_an_episode_continues_it(env, play_in_thread):
 
 def test_state_outside_the_space_is_rejected(env, in_thread):
     def call():
-        error = raised((AgentProxyException, PeerError), ask, env, (None, [1, 2, 3]))
+        error = raised((AgentProxyException, errors.PeerError), ask, env, (None, [1, 2, 3]))
         assert "(2,), not " in str(error)
         ask(env, (None, [3, 4]))
 
@@ -559,8 +553,8 @@ def test_wait_for_callers_is_logged_once_with_their_number(scheme, in_thread, ca
 def test_closing_wakes_a_reset_that_waits_for_a_caller(env, in_thread):
     resetting = in_thread(env.reset)
     env.callers.close()
-    raised(ConnectionClosed, resetting.result, 60)
-    raised(ConnectionClosed, env.reset)
+    raised(errors.ConnectionClosed, resetting.result, 60)
+    raised(errors.ConnectionClosed, env.reset)
 
 
 def test_closing_wakes_a_waiting_step(env, in_thread):
@@ -579,7 +573,7 @@ def test_closing_wakes_a_waiting_caller(env, in_thread):
     asked = in_thread(ask, env, (None, [1, 2]))
     env.reset()
     env.close()
-    raised((AgentProxyException, ConnectionClosed, PeerError), asked.result, 60)
+    raised((AgentProxyException, errors.ConnectionClosed, errors.PeerError), asked.result, 60)
 
 
 @over_rlx
@@ -603,7 +597,7 @@ def test_ctrl_c_interrupts_a_wait_for_a_caller_or_a_step(env, in_thread, there, 
     in_thread(interrupt)
     raised(KeyboardInterrupt, env.endpoint.finish if there else env.reset)
     if there:
-        assert "environment 0 " in str(raised(LocalProtocolError, env.step, 0))
+        assert "environment 0 " in str(raised(errors.LocalProtocolError, env.step, 0))
         observation, info = env.reset()
         assert observation.tolist() == [3, 4]
         assert info["continued"]
@@ -628,6 +622,6 @@ def test_invalid_actions_of_a_policy_are_named(answer, named, unnamed):
             return answer
 
     with rlwire.serve(Policy(), "openpi://localhost:0") as server:
-        error = raised(RemoteProtocolError, rlwire.play, "gym:CartPole-v1", server.url)
+        error = raised(errors.RemoteProtocolError, rlwire.play, "gym:CartPole-v1", server.url)
     assert named in str(error)
     assert unnamed not in str(error)

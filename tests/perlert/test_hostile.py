@@ -25,13 +25,6 @@ from rlwire.codecs import perlert
 from rlwire.perlert import Client, Server
 from rlwire.perlert.cipher import DatagramCipher
 from rlwire.sessions.perlert import lobby, server
-from rlwire.sessions.perlert.server import (
-    LOG_INTERVAL,
-    REASONS,
-    LeaseExpired,
-    PerlertServerSession,
-    SlotLeased,
-)
 from tests.mutating import mutated
 from tests.perlert.worlds import Crowd
 from tests.waiting import eventually
@@ -101,7 +94,9 @@ class World:
     WAITS = ("10.9.9.4", 1000)
 
     def __init__(self):
-        self.session = PerlertServerSession(rollout_port=5, idle_timeout=5.0, unheard_timeout=0.5)
+        self.session = server.PerlertServerSession(
+            rollout_port=5, idle_timeout=5.0, unheard_timeout=0.5
+        )
         self.run = self.session.add_instance("run", 0, dict.fromkeys("abcd", "agent"))
         self.room = self.session.add_instance("room", 0, dict.fromkeys("abcd", "agent"))
         self.short = self.session.add_instance("short", 0, {"a": "agent"})
@@ -127,7 +122,7 @@ class World:
 
     def look(self, events):
         for event in events:
-            if isinstance(event, SlotLeased):
+            if isinstance(event, server.SlotLeased):
                 self.members.add(event.peer)
         for data, peer in (*self.session.lobby.datagrams(), *self.session.rollout.datagrams()):
             if peer in self.members:
@@ -139,7 +134,7 @@ class World:
             self.kinds[message.name] += 1
             self.paid[peer[0] if peer[0].startswith("10.") else "others"] += len(data)
         for event in events:
-            if isinstance(event, LeaseExpired):
+            if isinstance(event, server.LeaseExpired):
                 self.members.discard(event.peer)
 
     def tick(self, draw):
@@ -234,13 +229,13 @@ def test_spoofed_addresses_exhaust_neither_memory_nor_bandwidth(
     assert world.run.rollout is not None
     statistics = world.session.statistics()
     dropped = statistics["dropped"]
-    assert set(dropped) <= set(REASONS)
-    assert set(dropped) >= set(REASONS) - {"invalid_action"}
+    assert set(dropped) <= set(server.REASONS)
+    assert set(dropped) >= set(server.REASONS) - {"invalid_action"}
     assert world.played > 30
     assert statistics["resends"] > 0
     assert not [record for record in caplog.records if record.exc_info or record.levelno > 30]
     # One line for each reason and minute.
-    assert len(caplog.records) <= len(REASONS) * (1 + world.now / LOG_INTERVAL)
+    assert len(caplog.records) <= len(server.REASONS) * (1 + world.now / server.LOG_INTERVAL)
     print(f"\n{forged:,} forged, {world.now:.0f} simulated s, memory +{grown:,} bytes: {dropped}")
 
 
@@ -345,7 +340,7 @@ def test_flood_of_invalid_datagrams_does_not_disturb_players(ciphered, total, ca
         assert {"short", "version", "key"} <= set(found["cipher"]) <= {*REASONS_OF_CIPHERS}
         assert not dropped
     else:
-        assert set(dropped) <= set(REASONS)
+        assert set(dropped) <= set(server.REASONS)
         assert set(dropped) >= {"malformed", "unknown_instance", "stranger", "over_budget"}
     assert found["lobby"]["truncated"] > 0
     for port in ("lobby", "rollout"):

@@ -5,14 +5,8 @@ import threading
 import numpy as np
 import pytest
 
+from rlwire import relaax
 from rlwire.errors import LocalProtocolError
-from rlwire.relaax import (
-    Algorithm,
-    ParameterServer,
-    ParameterServerError,
-    Session,
-    open_parameter_server,
-)
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.relaax.parameter_server import op
 from rlwire.rlx.config import Options
@@ -24,16 +18,16 @@ from tests.relaax.summing import Model
 
 
 def test_session_restores_the_state_of_one_model():
-    session = Session(Model())
+    session = relaax.Session(Model())
     assert session.op_add([1.0, 0.0], scale=2.0) == 1
-    other = Session(Model())
+    other = relaax.Session(Model())
     other.load_state_dict(session.state_dict())
     assert other.model.total.tolist() == [2.0, 0.0]
 
 
 def test_session_restores_the_state_of_several_models():
     def make():
-        return Session(policy=Model(), critics={"first": Model(), "second": Model()})
+        return relaax.Session(policy=Model(), critics={"first": Model(), "second": Model()})
 
     session, other = make(), make()
     assert session.critics.second.op_add(4.0) == 1
@@ -45,7 +39,7 @@ def test_session_restores_the_state_of_several_models():
 
 
 def test_session_exposes_only_ops_to_remote_callers():
-    session = Session(policy=Model())
+    session = relaax.Session(policy=Model())
     assert op(session, ["policy", "op_n_step"])() == 0
     session.policy.inner = None
     for names, text in [
@@ -77,9 +71,9 @@ def test_parameter_server_saves_state_and_reports_metrics():
 
 
 def test_parameter_server_without_a_session_is_rejected():
-    raised(NotImplementedError, ParameterServer, Options(), Recorder())
+    raised(NotImplementedError, relaax.ParameterServer, Options(), Recorder())
 
-    class Forgets(ParameterServer):
+    class Forgets(relaax.ParameterServer):
         def init_session(self):
             pass
 
@@ -89,9 +83,9 @@ def test_parameter_server_without_a_session_is_rejected():
 
 
 def test_init_of_relaax_s_document_is_called():
-    class Documented(ParameterServer):
+    class Documented(relaax.ParameterServer):
         def init(self):
-            self.session = Session(Model())
+            self.session = relaax.Session(Model())
 
     assert Documented(Options(), Recorder()).n_step() == 0
 
@@ -99,19 +93,19 @@ def test_init_of_relaax_s_document_is_called():
 class Two(summing.ParameterServer):
     def init_session(self):
         super().init_session()
-        self.session = Session(policy=self.session.model, value=Model())
+        self.session = relaax.Session(policy=self.session.model, value=Model())
 
     def n_step(self):
         return self.session.policy.steps
 
 
 def two(kind=Two, **config):
-    return Algorithm("two", object, kind, Options(config))
+    return relaax.Algorithm("two", object, kind, Options(config))
 
 
 @pytest.fixture
 def handle():
-    handle = open_parameter_server(two(), metrics=Recorder())
+    handle = relaax.open_parameter_server(two(), metrics=Recorder())
     yield handle
     handle.close()
 
@@ -129,13 +123,13 @@ def test_handle_calls_ops_with_their_arguments(handle):
 
 
 def test_handle_raises_the_errors_of_ops(handle):
-    error = raised(ParameterServerError, handle.session.policy.op_raise, "no")
+    error = raised(relaax.ParameterServerError, handle.session.policy.op_raise, "no")
     assert "session.policy.op_raise: ValueError: no" in str(error)
     assert isinstance(error.__cause__, ValueError)
-    error = raised(ParameterServerError, handle.session.policy.op_nothing)
+    error = raised(relaax.ParameterServerError, handle.session.policy.op_nothing)
     assert "session.policy.op_nothing" in str(error)
-    assert "op_" in str(raised(ParameterServerError, handle.session.policy.state_dict))
-    error = raised(ParameterServerError, handle.session.policy.op_get, 1)
+    assert "op_" in str(raised(relaax.ParameterServerError, handle.session.policy.state_dict))
+    error = raised(relaax.ParameterServerError, handle.session.policy.op_get, 1)
     assert isinstance(error.__cause__, TypeError)
 
 
@@ -154,11 +148,11 @@ def test_ops_of_concurrent_threads_run_one_at_a_time(handle):
 
 def test_parameter_server_starts_from_its_latest_checkpoint(tmp_path):
     checkpoints = Checkpoints(tmp_path, every_steps=3)
-    handle = open_parameter_server(two(), checkpoints=checkpoints, metrics=Recorder())
+    handle = relaax.open_parameter_server(two(), checkpoints=checkpoints, metrics=Recorder())
     assert [handle.session.policy.op_add(1.0) for _ in range(4)] == [1, 2, 3, 4]
     handle.close()
     assert steps(tmp_path) == [4, 3]
-    handle = open_parameter_server(two(), checkpoints=tmp_path, metrics=Recorder())
+    handle = relaax.open_parameter_server(two(), checkpoints=tmp_path, metrics=Recorder())
     assert handle.session.policy.op_get()[0] == 4.0
     handle.close()  # nothing was learned
     assert steps(tmp_path) == [4, 3]
@@ -172,7 +166,7 @@ def test_close_is_called_once_after_the_last_checkpoint(tmp_path):
         def close(self):
             kept.append(steps(tmp_path))
 
-    handle = open_parameter_server(two(Closing), checkpoints=tmp_path, metrics=Recorder())
+    handle = relaax.open_parameter_server(two(Closing), checkpoints=tmp_path, metrics=Recorder())
     handle.session.policy.op_add(1.0)
     handle.close()
     handle.close()
@@ -181,7 +175,7 @@ def test_close_is_called_once_after_the_last_checkpoint(tmp_path):
 
 def test_failed_checkpoint_does_not_stop_training(tmp_path, caplog):
     checkpoints = Checkpoints(tmp_path / "folder", every_steps=1)
-    handle = open_parameter_server(two(), checkpoints=checkpoints, metrics=Recorder())
+    handle = relaax.open_parameter_server(two(), checkpoints=checkpoints, metrics=Recorder())
     (tmp_path / "folder").write_text("in the way")
     assert handle.session.policy.op_add(1.0) == 1
     assert "two: saving a checkpoint failed" in caplog.text
@@ -192,5 +186,6 @@ def test_failed_checkpoint_does_not_stop_training(tmp_path, caplog):
 
 
 def test_failing_constructor_and_unknown_home_are_rejected():
-    raised(ParameterServerError, open_parameter_server, two(fail=True), metrics=Recorder())
-    assert "'ray:NAME'" in str(raised(ValueError, open_parameter_server, two(), home="moon"))
+    start = relaax.open_parameter_server
+    raised(relaax.ParameterServerError, start, two(fail=True), metrics=Recorder())
+    assert "'ray:NAME'" in str(raised(ValueError, start, two(), home="moon"))

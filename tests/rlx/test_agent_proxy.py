@@ -7,17 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rlwire import errors
 from rlwire.codecs import rlx
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    PeerError,
-    RemoteProtocolError,
-    RlwireError,
-)
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, RLXMessageImage, Server
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -72,7 +63,7 @@ class TestErrors:
         with pytest.raises(AgentProxyException, match=text) as caught:
             agent.update(**update)
         assert type(caught.value.__cause__) is cause
-        assert isinstance(caught.value, RlwireError)
+        assert isinstance(caught.value, errors.RlwireError)
         return caught.value
 
     def test_unconnected_proxy_names_the_address_in_its_errors(self):
@@ -99,15 +90,15 @@ class TestErrors:
             AgentProxy(script.address) as agent,
         ):
             agent.init()
-            error = self.expect(agent, PeerError, r"^can't update state \(update, RLX server ")
+            error = self.expect(agent, errors.PeerError, r"^can't update state \(update, ")
             assert str(error.__cause__) == "can't update state"
             assert agent.update() == 2
 
     def test_proxy_stays_connected_after_an_encode_error(self, server):
         with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
             agent.init()
-            self.expect(agent, EncodeError, "state", state=[object()])
-            self.expect(agent, LimitExceeded, "message=2000", state=np.zeros(1000))
+            self.expect(agent, errors.EncodeError, "state", state=[object()])
+            self.expect(agent, errors.LimitExceeded, "message=2000", state=np.zeros(1000))
             assert agent.update(state=[1])[2] == [1]
 
     def test_proxy_sends_an_image_as_a_scaled_array(self, server):
@@ -120,11 +111,11 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("answer", "cause", "text"),
         [
-            ({"response": "done"}, RemoteProtocolError, "done.*action"),
-            (b"4:abcd;", DecodeError, None),
-            (b"99999999999:", LimitExceeded, "received"),
-            (b"", ConnectionClosed, "127.0.0.1:"),
-            (b"100:", ConnectionClosed, "127.0.0.1:"),
+            ({"response": "done"}, errors.RemoteProtocolError, "done.*action"),
+            (b"4:abcd;", errors.DecodeError, None),
+            (b"99999999999:", errors.LimitExceeded, "received"),
+            (b"", errors.ConnectionClosed, "127.0.0.1:"),
+            (b"100:", errors.ConnectionClosed, "127.0.0.1:"),
         ],
     )
     def test_lost_or_invalid_reply_closes_the_connection(self, answer, cause, text):
@@ -138,8 +129,8 @@ class TestErrors:
         wrong = b"20:\1\0\0\0\1\0\0\0k\7\6\0\0\0object,"
         with ScriptedServer(READY, wrong, action) as script, AgentProxy(script.address) as agent:
             agent.init()
-            error = self.expect(agent, RemoteProtocolError, "got 'object'")
-            assert isinstance(error.__cause__.__cause__, DecodeError)
+            error = self.expect(agent, errors.RemoteProtocolError, "got 'object'")
+            assert isinstance(error.__cause__.__cause__, errors.DecodeError)
             assert agent.update() == 2
 
     def test_proxy_disconnects_when_a_reply_misses_its_deadline(self):
@@ -148,7 +139,7 @@ class TestErrors:
             AgentProxy(script.address, timeout=Timeouts(idle=1.5)) as agent,
         ):
             agent.init()
-            self.expect(agent, DeadlineExceeded, "idle=1.5")
+            self.expect(agent, errors.DeadlineExceeded, "idle=1.5")
             # Its answer, should it still come, must not be taken for that to the next command.
             assert "no connection" in str(raised(AgentProxyException, agent.update))
 

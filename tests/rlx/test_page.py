@@ -5,7 +5,6 @@ import dataclasses
 import json
 import select
 import socket
-import ssl
 import threading
 import time
 from random import Random
@@ -13,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import trustme
 
 from rlwire.errors import ConnectionClosed
 from rlwire.limits import DEFAULT
@@ -387,12 +385,8 @@ class TestWebSocket:
         with Page(serve(origins=["*"]), origin="http://any.example").init(0):
             pass
 
-    def test_page_server_connects_over_tls_on_both_sides(self, serve):
-        authority = trustme.CA()
-        served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("localhost").configure_cert(served)
-        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        authority.configure_trust(trusting)
+    def test_page_server_connects_over_tls_on_both_sides(self, serve, contexts):
+        served, trusting = contexts
         with Server(Agent, "localhost:0", tls=served) as server:
             url = f"rlx://localhost:{server.address.port}"
             proxy = serve(url, tls=lambda: served, rlx_tls=trusting)

@@ -103,7 +103,7 @@ def is_open(sock):
 
 
 def test_concurrent_password_guesses_are_queued(guarded):
-    count = 40
+    count = 25
     with opened(guarded) as before:
         assert let_in(guarded, before)
         socks = [opened(guarded) for _ in range(count)]

@@ -136,7 +136,7 @@ def test_serve_forever_ends_at_a_signal_or_stop(how, caplog):
 
 
 def test_slow_shutdown_is_logged(caplog):
-    thread = LoopThread(lambda: Async(nap=3.0), None, "a mind")
+    thread = LoopThread(lambda: Async(nap=1.5), None, "a mind")
     thread.stop(0.05)
     assert re.search(r"127\.0\.0\.1:7: .*a mind .*0\.1 s", caplog.text)
     thread.stop(20.0)  # the loop is on its way out

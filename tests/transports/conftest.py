@@ -6,12 +6,9 @@ import logging
 import socket
 import threading
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.transports import drivers
 
 
@@ -56,36 +53,6 @@ def run(request):
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
     assert not failures
-
-
-@dataclass
-class Files:
-    """Where an authority's, a server's and a client's certificates are."""
-
-    ca: Path
-    server: Path
-    client: Path
-
-
-@pytest.fixture(scope="session")
-def files(tmp_path_factory):
-    trustme = pytest.importorskip("trustme")
-    folder = tmp_path_factory.mktemp("certificates")
-    ca = trustme.CA()
-    found = Files(folder / "ca.pem", folder / "server.pem", folder / "client.pem")
-    ca.cert_pem.write_to_path(found.ca)
-    for certificate, path in (
-        (ca.issue_cert("localhost", "127.0.0.1"), found.server),
-        (ca.issue_cert("client@example.org"), found.client),
-    ):
-        certificate.private_key_and_cert_chain_pem.write_to_path(path)
-    return found
-
-
-@pytest.fixture
-def contexts(files):
-    """Return a server's context, and one of a client that trusts it."""
-    return ServerTLS(files.server)(), ClientTLS(files.ca)()
 
 
 @pytest.fixture

@@ -9,16 +9,9 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from rlwire.codecs.websocket import frames
-from rlwire.limits import Limits
+from rlwire.sessions import websocket
 from rlwire.sessions.layer import Layer, LayerPhase
 from rlwire.sessions.stack import Stack
-from rlwire.sessions.websocket import (
-    Closed,
-    HttpRefusal,
-    Refused,
-    WebSocketClientSession,
-    WebSocketServerSession,
-)
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
@@ -48,11 +41,11 @@ class Over(Layer):
 @pytest.fixture
 def serve(start):
     """Start a server of each kind; returns its address."""
-    return lambda make=WebSocketServerSession, **options: start(make, **options).address
+    return lambda make=websocket.WebSocketServerSession, **options: start(make, **options).address
 
 
 def client(**options):
-    return WebSocketClientSession("ws://localhost/", **options)
+    return websocket.WebSocketClientSession("ws://localhost/", **options)
 
 
 class Raw:
@@ -136,50 +129,23 @@ def test_messages_that_cross_a_close_do_not_break_the_connection(server, connect
             peer.receive()
 
     how = {"converse": handle} if server == "threads" else {"make_handler": Leave}
-    with serving(server, "127.0.0.1:0", WebSocketServerSession, **how) as running:
-        assert raised(Closed, talk, running.address).code == 1000
+    with serving(server, "127.0.0.1:0", websocket.WebSocketServerSession, **how) as running:
+        assert raised(websocket.Closed, talk, running.address).code == 1000
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_stopping_server_sends_close_code_1001(server, connect):
     with ExitStack() as stack:
-        running = serving(server, "127.0.0.1:0", WebSocketServerSession, make_handler=Echo)
-        peer = connect(stack.enter_context(running).address, client())
+        make = websocket.WebSocketServerSession
+        running = stack.enter_context(serving(server, "127.0.0.1:0", make, make_handler=Echo))
+        peer = connect(running.address, client())
         peer.exchange("a")
         begun = time.monotonic()
         with meanwhile(lambda: (time.sleep(0.05), stack.close())):
-            caught = raised(Closed, peer.receive)
+            caught = raised(websocket.Closed, peer.receive)
             peer.close()
         assert caught.code == 1001
         assert time.monotonic() - begun < 2
-
-
-def test_server_sends_an_http_refusal(serve, connect):
-    address = serve(lambda: WebSocketServerSession(check=lambda request: HttpRefusal(403, "no")))
-    assert raised(Refused, connect, address, client()).status == 403
-    with Raw(address, shake=False) as raw:
-        raw.sock.sendall(REQUEST)
-        assert raw.head().startswith(b"HTTP/1.1 403 ")
-
-
-HOSTILE = {
-    "no mask": (b"\x82\x01a", 1002),
-    "a length over the limit": (b"\x82\xff\x7f" + b"\xff" * 7 + b"abcd", 1009),
-    "a text that is none": (b"\x81\x81\0\0\0\0\xff", 1007),
-}
-
-
-def test_hostile_peers_do_not_disturb_others(serve):
-    address = serve(lambda: WebSocketServerSession(limits=Limits(received=2**20)))
-    with tcp.connect(address, client()) as other:
-        for name, (data, code) in HOSTILE.items():
-            for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
-                with Raw(address) as raw:
-                    with suppress(OSError):  # it has seen enough
-                        for piece in pieces:
-                            raw.sock.sendall(piece)
-                    assert raw.code() == code, name
-            assert other.exchange(name) == name
 
 
 def test_server_reads_messages_sent_with_the_upgrade_request(serve):
@@ -193,7 +159,7 @@ def test_server_reads_messages_sent_with_the_upgrade_request(serve):
 
 
 def test_server_close_without_a_reply_times_out(serve):
-    with Raw(serve(lambda: Stack(WebSocketServerSession(), Over()))) as raw:
+    with Raw(serve(lambda: Stack(websocket.WebSocketServerSession(), Over()))) as raw:
         begun = time.monotonic()
         assert raw.frame() == (frames.TEXT, b"goodbye")
         assert raw.code() == 1000
@@ -201,12 +167,12 @@ def test_server_close_without_a_reply_times_out(serve):
 
 
 def test_keep_alive_detects_a_lost_peer(serve):
-    address = serve(lambda: WebSocketServerSession(ping_interval=0.2, ping_timeout=2.0))
+    address = serve(lambda: websocket.WebSocketServerSession(ping_interval=0.1, ping_timeout=1.0))
     with Raw(address) as silent, drivers("asyncio") as driver:
         # A peer that waits for a message answers pings by itself, and stays.
         waits = driver.connect(address, client())
         with pytest.raises(asyncio.TimeoutError):
-            driver.loop.run_until_complete(asyncio.wait_for(waits.connection.receive(), 2.5))
+            driver.loop.run_until_complete(asyncio.wait_for(waits.connection.receive(), 1.2))
         assert waits.exchange("still here") == "still here"
         assert silent.frame() == (frames.PING, b"")
         assert silent.code() == 1011
@@ -217,7 +183,7 @@ def test_server_stops_reading_a_ping_flood_without_a_reader(serve):
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         pings = raw.encoder.frame(frames.PING, bytes(125)) * 1000
-        raw.sock.settimeout(5)
+        raw.sock.settimeout(1)
         # The server stops reading long before 500 MB.
         raised(OSError, lambda: [raw.sock.sendall(pings) for _ in range(500_000_000 // len(pings))])
         assert other.exchange("a") == "a"

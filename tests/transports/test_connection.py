@@ -13,15 +13,8 @@ import time
 import numpy as np
 import pytest
 
+from rlwire import errors
 from rlwire.buffers import Block
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    DecodeError,
-    LimitExceeded,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
 from tests.transports.drivers import drivers, meanwhile
@@ -114,7 +107,7 @@ def test_peer_that_closes_inside_a_message_breaks_the_connection(ends, blobs, co
     assert connection.receive() == b"whole"
     size = "an unknown number" if count == 3 else str(2 * count + HEADER)
     for _ in range(2):
-        closed = raised(ConnectionClosed, connection.receive)
+        closed = raised(errors.ConnectionClosed, connection.receive)
         assert (f"after {count} of {size} " in str(closed)) == (count > 0)
     assert connection.core.broken == (count > 0)
 
@@ -129,8 +122,8 @@ def test_sending_to_a_lost_peer_fails(ends, call):
             getattr(connection, call)(b"hello")
             time.sleep(0.01)
 
-    raised(ConnectionClosed, insist)
-    raised(ConnectionClosed, connection.receive)
+    raised(errors.ConnectionClosed, insist)
+    raised(errors.ConnectionClosed, connection.receive)
 
 
 def test_closed_connection_raises_connection_closed(ends):
@@ -140,7 +133,7 @@ def test_closed_connection_raises_connection_closed(ends):
     assert connection.closed
     assert "closed" in repr(connection)
     for action in (connection.receive, lambda: connection.send(b"x")):
-        raised(ConnectionClosed, action)
+        raised(errors.ConnectionClosed, action)
     connection.close()
 
 
@@ -150,10 +143,10 @@ def test_invalid_bytes_end_receiving_and_can_be_rejected(ends, blobs, read_frame
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
     peer.sendall(b"\xff" * 100)
-    caught = raised(DecodeError, connection.receive)
+    caught = raised(errors.DecodeError, connection.receive)
     if hasattr(caught, "__notes__"):
         assert "the peer" in caught.__notes__[0]
-    raised(ConnectionClosed, connection.receive)
+    raised(errors.ConnectionClosed, connection.receive)
     refused = []
     with meanwhile(lambda: refused.append(read_frame(peer))):
         connection.reject(caught)
@@ -172,7 +165,7 @@ def test_rejected_peer_that_still_writes_receives_the_reason(ends, blobs, read_f
 
     seen = []
     with meanwhile(flood):
-        with pytest.raises(LimitExceeded, match="received") as caught:
+        with pytest.raises(errors.LimitExceeded, match="received") as caught:
             connection.receive()
         connection.reject(caught.value)
         connection.close()
@@ -185,11 +178,11 @@ def test_failed_exchange_raises_its_error(ends, blobs):
     with meanwhile(lambda: (peer.sendall(frame[:50]), time.sleep(0.05), peer.sendall(frame[50:]))):
         assert bytes(connection.exchange(b"ask")) == b"x" * 100
     peer.sendall(blobs.frame(b"turn"))
-    raised(RemoteProtocolError, connection.exchange, b"x")
+    raised(errors.RemoteProtocolError, connection.exchange, b"x")
     assert not connection.closed
     peer.sendall(b"\xff")
-    raised(DecodeError, connection.exchange, b"x")
-    raised(ConnectionClosed, connection.exchange, b"x")
+    raised(errors.DecodeError, connection.exchange, b"x")
+    raised(errors.ConnectionClosed, connection.exchange, b"x")
 
 
 def bounds(begun, least):
@@ -200,13 +193,13 @@ def test_idle_timeout_leaves_the_connection_open(ends, blobs):
     connection, peer = ends(Timeouts(read=0.4, idle=0.2))
     begun = time.monotonic()
     for call in (connection.receive, lambda: connection.exchange(b"x")):
-        with pytest.raises(DeadlineExceeded, match=r"the peer: .* idle=0\.2"):
+        with pytest.raises(errors.DeadlineExceeded, match=r"the peer: .* idle=0\.2"):
             call()
     assert bounds(begun, 0.39)
     for size in (5, 50_000, 50_000):  # after a large one another is expected
         with meanwhile(peer.sendall, blobs.frame(bytes(size))):
             assert len(connection.receive()) == size
-        assert "0.2" in str(raised(DeadlineExceeded, connection.receive))
+        assert "0.2" in str(raised(errors.DeadlineExceeded, connection.receive))
 
 
 @pytest.mark.parametrize(("size", "before"), [(100, 0), (10_000, 0), (10_000, 10_000)])
@@ -225,8 +218,9 @@ def test_slow_peer_is_disconnected_at_the_read_timeout(ends, blobs, size, before
 
     begun = time.monotonic()
     with meanwhile(dribble):
-        with pytest.raises(DeadlineExceeded, match=rf"of {size + HEADER} bytes .* read=0\.4 s"):
-            connection.receive()
+        caught = str(raised(errors.DeadlineExceeded, connection.receive))
+        assert f"of {size + HEADER} bytes " in caught
+        assert "read=0.4 s" in caught
         assert bounds(begun, 0.39)
         assert connection.closed
 
@@ -235,16 +229,17 @@ def test_slow_peer_is_disconnected_at_the_read_timeout(ends, blobs, size, before
 def test_peer_that_does_not_read_is_disconnected_at_the_write_timeout(ends, call):
     connection, _peer = ends(SMALL)
     begun = time.monotonic()
-    assert "0.4" in str(raised(DeadlineExceeded, getattr(connection, call), bytes(50_000_000)))
+    caught = raised(errors.DeadlineExceeded, getattr(connection, call), bytes(50_000_000))
+    assert "0.4" in str(caught)
     assert bounds(begun, 0.19)
     assert connection.closed
-    raised(ConnectionClosed, connection.send, b"x")
+    raised(errors.ConnectionClosed, connection.send, b"x")
 
 
 @only
 def test_busy_wait_falls_back_to_sleep_and_keeps_its_timeout(ends, blobs):
     connection, _peer = ends(Timeouts(read=0.4, idle=0.2, spin=0.05))
-    assert "0.2" in str(raised(DeadlineExceeded, connection.receive))
+    assert "0.2" in str(raised(errors.DeadlineExceeded, connection.receive))
     connection, peer = ends(Timeouts(spin=0.05))
     with meanwhile(lambda: (time.sleep(0.01), peer.sendall(blobs.frame(b"while it spins")))):
         assert bytes(connection.receive()) == b"while it spins"
@@ -282,7 +277,7 @@ def test_signals_do_not_change_a_timeout(ends, blobs, come):
 
     with on_alarm(lambda *_: None), meanwhile(disturb):
         begun = time.monotonic()
-        with pytest.raises(DeadlineExceeded, match=r"(read|idle)=0\.4 s"):
+        with pytest.raises(errors.DeadlineExceeded, match=r"(read|idle)=0\.4 s"):
             connection.receive()
         assert bounds(begun, 0.39)
         stop.set()
@@ -322,7 +317,7 @@ def test_interrupted_receive_closes_only_inside_a_message(ends, blobs, before, c
 def in_a_thread(work):
     """Return what it raises there, of our own errors."""
     caught = []
-    kinds = ConnectionClosed, LocalProtocolError
+    kinds = errors.ConnectionClosed, errors.LocalProtocolError
     with meanwhile(lambda: caught.append(raised(kinds, work))):
         pass
     return caught
@@ -339,7 +334,7 @@ def test_connection_rejects_calls_from_another_thread(ends):
         lambda: connection.serve(bytes),
     ):
         (error,) = in_a_thread(action)
-        assert isinstance(error, LocalProtocolError)
+        assert isinstance(error, errors.LocalProtocolError)
         assert "belongs to the thread that first used it" in str(error)
 
 
@@ -378,7 +373,7 @@ def test_failed_handler_can_still_send_its_reply(ends, blobs, read_frame):
         assert [read_frame(peer), read_frame(peer)] == [b"fine", b"sorry"]
     for data in (blobs.frame(b"turn"), blobs.frame(b"fine") + blobs.frame(b"turn")):
         peer.sendall(data)
-        caught = raised(RemoteProtocolError, connection.serve, answer)
+        caught = raised(errors.RemoteProtocolError, connection.serve, answer)
         connection.reject(caught)
     assert [read_frame(peer) for _ in range(3)] == [
         b"refused: not now",
@@ -386,7 +381,7 @@ def test_failed_handler_can_still_send_its_reply(ends, blobs, read_frame):
         b"refused: not now",
     ]
     peer.sendall(b"\xff")
-    raised(DecodeError, connection.serve, answer)
+    raised(errors.DecodeError, connection.serve, answer)
 
 
 def test_exception_of_a_session_closes_the_connection(ends, blobs):

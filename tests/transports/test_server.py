@@ -6,7 +6,6 @@ How many are let in, and how long silence lasts, is in `test_crowds.py`.
 import asyncio
 import contextlib
 import errno
-import functools
 import logging
 import socket
 import sys
@@ -24,16 +23,7 @@ from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
 from rlwire.transports.waits import drive, drive_async
 from tests.raising import raised
-from tests.transports.drivers import (
-    Echo,
-    echo,
-    echoing,
-    ended,
-    meanwhile,
-    new_loop,
-    reset,
-    with_settings,
-)
+from tests.transports import drivers
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -42,7 +32,7 @@ LOOPBACK = "127.0.0.1:0"
 @pytest.fixture(params=["handler", "responder"])
 def kind(request, where):
     """How it answers: its argument."""
-    return echoing(where, request.param)
+    return drivers.echoing(where, request.param)
 
 
 @pytest.fixture
@@ -90,7 +80,7 @@ def test_failed_connection_ends_alone_with_a_counted_reason(
         log.clear()
         end()
         expected[why] = expected.get(why, 0) + 1
-        eventually(lambda: ended(server) == expected)
+        eventually(lambda: drivers.ended(server) == expected)
         eventually(lambda: server.connections == 1)
         assert max(record.levelno for record in log.records) == level
         assert good.exchange(b"x") == b"x"
@@ -105,7 +95,7 @@ def test_reset_by_a_silent_client_is_logged_at_debug(server, raw, blobs, read_fr
         sock.sendall(data)
         assert not data or read_frame(sock) == b"x"
         eventually(lambda: server.connections == 1)
-        reset(sock)
+        drivers.reset(sock)
         eventually(lambda: server.connections == 0)
         (record,) = [record for record in log.records if "lost: " in record.message]
         assert record.levelname == level
@@ -136,7 +126,7 @@ def test_responder_replaces_an_unencodable_reply(start, dial):
     made = []
 
     def make(connection):
-        made.append(Echo(connection))
+        made.append(drivers.Echo(connection))
         return made[-1]
 
     with dial(start(make_handler=make)) as peer:
@@ -147,7 +137,7 @@ def test_responder_replaces_an_unencodable_reply(start, dial):
 
 
 def test_bad_connections_pause_accepting(blobs):
-    with ThreadServer(LOOPBACK, blobs, echo) as server:
+    with ThreadServer(LOOPBACK, blobs, drivers.echo) as server:
         for bad, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
             server._bad_connections = bad
             assert server._pause() == pytest.approx(pauses * 0.001)
@@ -168,7 +158,7 @@ def test_lost_listener_ends_no_connection(start, dial, log):
 def test_client_that_closed_before_its_rejection_is_counted(start, raw, blobs, read_frame, log):
     with listen(LOOPBACK) as listener:
         good = raw(local_address(listener))
-        reset(raw(local_address(listener)))  # behind the good one in the system's queue
+        drivers.reset(raw(local_address(listener)))  # behind the good one in the system's queue
         server = start(listener=listener, max_connections_per_address=1)
         eventually(lambda: server.statistics()["rejected"] == 1)
         good.sendall(blobs.frame(b"x"))
@@ -177,7 +167,7 @@ def test_client_that_closed_before_its_rejection_is_counted(start, raw, blobs, r
 
 
 def test_peer_that_does_not_read_delays_no_other(start, raw, dial, blobs, log):
-    class Flood(Echo):
+    class Flood(drivers.Echo):
         def answer(self, event):
             return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)
 
@@ -194,8 +184,8 @@ def test_peer_that_does_not_read_delays_no_other(start, raw, dial, blobs, log):
 @pytest.mark.parametrize("make", [ThreadServer, LoopServer])
 def test_invalid_server_arguments_are_rejected(make, blobs):
     with pytest.raises(ValueError, match="at least 1"):
-        make(LOOPBACK, blobs, echo, settings=ServerSettings(max_connections=0))
-    for arguments in ({}, {"converse": echo, "make_handler": Echo}):
+        make(LOOPBACK, blobs, drivers.echo, settings=ServerSettings(max_connections=0))
+    for arguments in ({}, {"converse": drivers.echo, "make_handler": drivers.Echo}):
         raised(TypeError, make, LOOPBACK, blobs, **arguments)
 
 
@@ -258,12 +248,12 @@ def stoppable(where, blobs):
     with contextlib.ExitStack() as stack:
 
         def make(address=LOOPBACK, **options):
-            options = with_settings(options)
+            options = drivers.with_settings(options)
             if where == "threads":
                 threads = stack.enter_context(ThreadServer(address, blobs, **options))
                 return threads, threads.stop
             server = LoopServer(address, blobs, **options)
-            thread = LoopThread(lambda: server, functools.partial(new_loop, where), "an echo")
+            thread = LoopThread(lambda: server, lambda: drivers.new_loop(where), "an echo")
             stack.callback(thread.stop, 2.0)
             return server, thread.stop
 
@@ -309,7 +299,7 @@ def test_stop_lets_a_handler_send_its_pending_reply(stoppable, where, dial):
     connection = dial(server)
     connection.send(b"work")
     assert working.wait(5)
-    with meanwhile(stop, 5.0):
+    with drivers.meanwhile(stop, 5.0):
         assert connection.receive() == b"work"
         raised(ConnectionClosed, connection.receive)
 

@@ -336,12 +336,8 @@ def test_keys_of_viewers_are_ignored_in_lockstep():
             eventually(lambda count=count: place(server) == 100 + count)
 
 
-def test_tls_protects_rewards_pixels_and_page(tmp_path):
-    trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
-    authority.cert_pem.write_to_path(tmp_path / "ca")
-    served, called = ServerTLS(str(tmp_path / "pem")), ClientTLS(str(tmp_path / "ca"))
+def test_tls_protects_rewards_pixels_and_page(files):
+    served, called = ServerTLS(files.server), ClientTLS(files.ca)
     with rlwire.serve(
         Corridor(), "universe+tls://127.0.0.1:0+0", tls=served, page=0, auth="openai"
     ) as server:

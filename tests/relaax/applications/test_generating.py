@@ -5,15 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlwire import cli
-from rlwire.relaax import load_algorithm
-from rlwire.relaax.applications import (
-    ApplicationError,
-    configurations,
-    configure,
-    generate,
-    new,
-    read_application,
-)
+from rlwire.relaax import applications, load_algorithm
 from rlwire.relaax.applications.generating import ENVIRONMENTS
 
 pytest.importorskip("ruamel.yaml")
@@ -25,8 +17,8 @@ def files(folder):
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_new_creates_an_application_for_each_environment(tmp_path, environment):
-    folder = new(tmp_path / "deep" / "demo", environment)
-    application = read_application(folder / "app.yaml")
+    folder = applications.new(tmp_path / "deep" / "demo", environment)
+    application = applications.read_application(folder / "app.yaml")
     assert application.algorithm.name in ("bandit", "pg")
     assert application.metrics_server.metrics_dir == "logs/metrics"
     assert application.parameter_server.checkpoint_dir == "logs/checkpoints"
@@ -36,49 +28,49 @@ def test_new_creates_an_application_for_each_environment(tmp_path, environment):
     text = (folder / "app.yaml").read_text()
     assert text.count("\n\n\n") == 0
     assert max(map(len, text.splitlines())) <= 100
-    with pytest.raises(ApplicationError, match=r"demo.*exists"):
-        new(folder)
+    with pytest.raises(applications.ApplicationError, match=r"demo.*exists"):
+        applications.new(folder)
 
 
 def test_new_creates_an_application_with_the_chosen_algorithm(tmp_path):
-    folder = new(tmp_path / "a", "bandit", "pg")
-    assert read_application(folder / "app.yaml").algorithm.name == "pg"
-    with pytest.raises(ApplicationError, match=r"no configuration of bandit for .* gym"):
-        new(tmp_path / "b", "gym", "bandit")
-    with pytest.raises(ApplicationError, match=r"chess: .* bandit, gym"):
-        new(tmp_path / "b", "chess")
+    folder = applications.new(tmp_path / "a", "bandit", "pg")
+    assert applications.read_application(folder / "app.yaml").algorithm.name == "pg"
+    with pytest.raises(applications.ApplicationError, match=r"configuration of bandit for .* gym"):
+        applications.new(tmp_path / "b", "gym", "bandit")
+    with pytest.raises(applications.ApplicationError, match=r"chess: .* bandit, gym"):
+        applications.new(tmp_path / "b", "chess")
     assert not (tmp_path / "b").exists()
 
 
 def test_generate_keeps_backups_of_replaced_files(tmp_path):
-    folder = new(tmp_path / "demo")
+    folder = applications.new(tmp_path / "demo")
     config = folder / "app.yaml"
     before = config.read_text()
     (folder / "environment" / "mine.py").write_text("mine")
-    generate("gym", config=config)
+    applications.generate("gym", config=config)
     assert (folder / "environment.~1~" / "mine.py").read_text() == "mine"
     assert (folder / "app.yaml.~1~").read_text() == before
     assert files(folder / "environment") == {"training.py"}
-    application = read_application(config)
+    application = applications.read_application(config)
     assert application.environment.type == "gym"
     assert application.environment.own["name"] == "CartPole-v1"
     assert application.algorithm.name == "bandit"
     assert "# address for environments" in config.read_text()  # comments stay
-    generate("ale", config=config)
+    applications.generate("ale", config=config)
     assert (folder / "environment.~2~").is_dir()
 
 
 def test_generated_algorithm_is_loaded_from_its_copy(tmp_path):
-    folder = new(tmp_path / "demo")
+    folder = applications.new(tmp_path / "demo")
     config = folder / "app.yaml"
-    generate(algorithm="bandit", config=config)
-    application = read_application(config)
+    applications.generate(algorithm="bandit", config=config)
+    application = applications.read_application(config)
     assert application.algorithm.path == "./algorithm"
     assert application.algorithm.own["epsilon"] == 0.1
     assert files(folder / "algorithm") == {"__init__.py", "agent.py", "parameter_server.py"}
     algorithm = load_algorithm(folder / "algorithm", {"output": {"action_size": 2}})
     assert Path(algorithm.agent.__init__.__code__.co_filename).is_relative_to(folder)
-    generate(algorithm="bandit", config=config)
+    applications.generate(algorithm="bandit", config=config)
     assert (folder / "algorithm.~1~").is_dir()
     assert config.read_text().count("path: ./algorithm") == 1
 
@@ -90,14 +82,14 @@ def test_generated_algorithm_is_loaded_from_its_copy(tmp_path):
      ("policy_gradient", "algorithm:pg"), ("chess", None)],
 )  # fmt: skip
 def test_relaax_algorithms_are_rejected_with_a_remedy(tmp_path, name, similar):
-    config = new(tmp_path / name) / "app.yaml"
+    config = applications.new(tmp_path / name) / "app.yaml"
     for call in (
-        lambda: generate(algorithm=name, config=config),
-        lambda: configure(algorithm=name, config=config),
-        lambda: new(tmp_path / "other", algorithm=name),
+        lambda: applications.generate(algorithm=name, config=config),
+        lambda: applications.configure(algorithm=name, config=config),
+        lambda: applications.new(tmp_path / "other", algorithm=name),
         lambda: load_algorithm(name),
     ):
-        with pytest.raises((ApplicationError, ImportError), match=name) as raised:
+        with pytest.raises((applications.ApplicationError, ImportError), match=name) as raised:
             call()
         assert ("relaax run servers" in str(raised.value)) == (similar is not None)
         assert similar is None or f"rlwire serve {similar}" in str(raised.value)
@@ -105,36 +97,36 @@ def test_relaax_algorithms_are_rejected_with_a_remedy(tmp_path, name, similar):
 
 
 def test_relaax_environments_are_created_or_rejected_with_a_remedy(tmp_path):
-    made, theirs = (new(tmp_path / name, name) for name in ("gym", "openai-gym"))
+    made, theirs = (applications.new(tmp_path / name, name) for name in ("gym", "openai-gym"))
     assert theirs.joinpath("app.yaml").read_text() == made.joinpath("app.yaml").read_text()
     assert files(theirs / "environment") == files(made / "environment")
-    config = new(tmp_path / "changed") / "app.yaml"
-    generate("openai-gym", config=config)
-    configure("openai-gym", "pg", config=config)
-    assert read_application(config).environment.type == "gym"
+    config = applications.new(tmp_path / "changed") / "app.yaml"
+    applications.generate("openai-gym", config=config)
+    applications.configure("openai-gym", "pg", config=config)
+    assert applications.read_application(config).environment.type == "gym"
     config.write_text(config.read_text().replace("type: gym", "type: openai-gym"))
-    configure(algorithm="pg", config=config)
+    applications.configure(algorithm="pg", config=config)
     for name, way in (("deepmind-lab", "environment/run"), ("vizdoom", "environment/name")):
-        with pytest.raises(ApplicationError, match=f"{name}.*{way}"):
-            new(tmp_path / name, name)
-        with pytest.raises(ApplicationError, match=f"{name}.*{way}"):
-            generate(name, config=config)
+        with pytest.raises(applications.ApplicationError, match=f"{name}.*{way}"):
+            applications.new(tmp_path / name, name)
+        with pytest.raises(applications.ApplicationError, match=f"{name}.*{way}"):
+            applications.generate(name, config=config)
         assert not (tmp_path / name).exists()
 
 
 def test_configure_applies_a_configuration_by_name(tmp_path):
-    found = configurations()
+    found = applications.configurations()
     assert set(found) == {"bandit", "pg-bandit", "pg-gym", "pg-ale"}
     assert all(len(text) > 20 for text in found.values())
-    config = new(tmp_path / "demo", "gym") / "app.yaml"
-    configure("bandit", "bandit", config=config)
-    application = read_application(config)
+    config = applications.new(tmp_path / "demo", "gym") / "app.yaml"
+    applications.configure("bandit", "bandit", config=config)
+    application = applications.read_application(config)
     assert (application.algorithm.name, application.environment.type) == ("bandit", "bandit")
-    with pytest.raises(ApplicationError, match=r"trpo .*bandit, pg-ale, "):
-        configure(algorithm="trpo", config=config)
+    with pytest.raises(applications.ApplicationError, match=r"trpo .*bandit, pg-ale, "):
+        applications.configure(algorithm="trpo", config=config)
     config.write_text("environment: {run: x}")
-    with pytest.raises(ApplicationError, match="environment/type "):
-        configure(algorithm="pg", config=config)
+    with pytest.raises(applications.ApplicationError, match="environment/type "):
+        applications.configure(algorithm="pg", config=config)
 
 
 def test_new_generate_and_config_commands_report_success_and_errors(tmp_path, monkeypatch, capsys):
@@ -147,7 +139,7 @@ def test_new_generate_and_config_commands_report_success_and_errors(tmp_path, mo
     monkeypatch.chdir("demo")
     assert cli.main(["generate", "-e", "bandit"]) == 0
     assert cli.main(["config", "-a", "pg"]) == 0
-    assert read_application("app.yaml").algorithm.own["hidden_sizes"] == [10]
+    assert applications.read_application("app.yaml").algorithm.own["hidden_sizes"] == [10]
     assert cli.main(["config", "-a", "bandit", "--config", "app.yaml"]) == 0
     assert cli.main(["generate"]) == 1
     assert cli.main(["generate", "-a", "dqn"]) == 1
