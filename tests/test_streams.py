@@ -3,7 +3,7 @@
 import random
 import re
 from functools import partial
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,25 +22,15 @@ from rlwire.errors import (
 from rlwire.sessions import openpi, rlx, websocket
 from rlwire.sessions.stack import Stack
 from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
+from tests.ends import frames_in
 from tests.raising import raised
 
 # The session's frames have a header of 20 bytes; what follows it is to be aligned.
 HEADER = 20
 
 
-def feed(reader, data, chunk=2**30):
-    """Write `data` in pieces, as a socket would, and return the frames."""
-    frames = []
-    while data:
-        space = reader.room()
-        count = min(len(space), len(data), chunk)
-        assert count > 0
-        space[:count] = data[:count]
-        reader.advance(count)
-        data = data[count:]
-        while (frame := reader.frame()) is not None:
-            frames.append(frame)
-    return frames
+def feed(*given):
+    return list(frames_in(*given))
 
 
 def body(size):
@@ -139,11 +129,7 @@ def test_frame_over_the_limit_allocates_no_block(blobs):
     assert raised(LimitExceeded, feed, reader, b"\x7f" + bytes(10)).limit == "received"
 
 
-class Times(NamedTuple):
-    read: float | None = 2.0
-    write: float | None = 3.0
-    idle: float | None = 10.0
-    first_message: float | None = 1.0
+TIMES = SimpleNamespace(read=2.0, write=3.0, idle=10.0, first_message=1.0)
 
 
 def plain(value):
@@ -203,7 +189,7 @@ TALKS = {
 
 class Wire:
     def __init__(self, one, two, chunk=2**30, cut=None):
-        self.cores = StreamCore(one, "two", Times()), StreamCore(two, "one", Times(), True)
+        self.cores = StreamCore(one, "two", TIMES), StreamCore(two, "one", TIMES, True)
         self.chunk = chunk
         self.cut = cut
         self.stopped = False  # at the cut
@@ -312,8 +298,8 @@ def test_stream_cut_at_any_byte_ends_with_connection_closed(talk, side):
             assert core.broken
 
 
-def core_of(session, times=None):
-    return StreamCore(session, "the peer", times or Times())
+def core_of(session):
+    return StreamCore(session, "the peer", TIMES)
 
 
 def give(core, data):
@@ -483,7 +469,7 @@ def test_idle_and_read_timeouts_expire_at_their_deadlines(blobs):
 
 
 def test_first_message_timeout_applies_to_a_new_peer(blobs):
-    core = StreamCore(blobs(), "the peer", Times(), accepted=True)
+    core = StreamCore(blobs(), "the peer", TIMES, accepted=True)
     at = partial(late, core)
     assert core.phase is StreamPhase.FIRST
     assert not at(5.0)

@@ -18,9 +18,9 @@ import faulthandler
 import gc
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
+sys.path.append(str(Path(__file__).parents[2]))
 
 import decoders
 import messages as m
@@ -37,6 +37,7 @@ from rlwire.limits import Limits
 from rlwire.sessions.http2.core import Http2Core, Stream
 from rlwire.sessions.rlx import session as sessions
 from rlwire.streams import NOTHING, StreamCore
+from tests.ends import TIMES
 
 FEW, MANY = 3, 200  # failures of the same request: to suspect a leak, and to be sure
 MOST = 5_000
@@ -235,13 +236,6 @@ class Told(sessions.RLXServerSession):
     data_offset = staticmethod(rlx.data_offset)
 
 
-class Times(NamedTuple):
-    read: float | None = None
-    write: float | None = None
-    idle: float | None = None
-    first_message: float | None = None
-
-
 def calls_rfb():
     """Without JPEG, whose readers are others'; the streams of zlib begin anew each time."""
     frame = np.zeros((30, 40, 3), np.uint8)
@@ -274,7 +268,7 @@ def calls_rfb():
 
 
 def calls_streams():
-    session, times = Told(), Times()
+    session = Told()
     ready, updating = (
         next(node for state, node in sessions._NODES.items() if state.name == name)
         for name in ("READY", "UPDATING")
@@ -282,7 +276,7 @@ def calls_streams():
 
     def hear(wire, chunk):
         session._enter(ready)
-        core = StreamCore(session, "", times)
+        core = StreamCore(session, "", TIMES)
         data = memoryview(wire)
         event = NOTHING
         while data:
@@ -295,7 +289,7 @@ def calls_streams():
 
     def say(reply, piece):
         session._enter(updating)
-        core = StreamCore(session, "", times)
+        core = StreamCore(session, "", TIMES)
         core.put(reply)
         waiting = core.waiting
         while core.sending:

@@ -6,7 +6,6 @@ rest is cut. Whole and in pieces they must come to the same: events, errors, pha
 
 import contextlib
 import re
-from typing import NamedTuple
 
 from rlwire.codecs.rewarder import EnvDescribe
 from rlwire.codecs.websocket import frames
@@ -17,16 +16,10 @@ from rlwire.sessions.rewarder import client as rewarder_client
 from rlwire.sessions.rewarder import server as rewarder_server
 from rlwire.sessions.stack import Stack
 from rlwire.streams import NOTHING, StreamCore, StreamPhase
+from tests.ends import TIMES
 
 LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**20, received=2**20)
 CHUNKS = (1, 3, 61, 1460)
-
-
-class Times(NamedTuple):
-    read: float | None = 1.0
-    write: float | None = 1.0
-    idle: float | None = 1.0
-    first_message: float | None = None
 
 
 def still():
@@ -60,7 +53,7 @@ PAIRS = (
 def begin(pair, side, *, handshake):
     """One end, to which the other has said what opens a conversation, if anything."""
     sessions = PAIRS[pair]()
-    cores = [StreamCore(session, "the peer", Times()) for session in sessions]
+    cores = [StreamCore(session, "the peer", TIMES) for session in sessions]
     for core in cores:
         core.begin()
     for who in (0, 1, 0) if handshake else ():
@@ -159,7 +152,7 @@ def seeds():
             )
             found += [bytes([pair + 4 * side + 16 * cut]) + written for cut in range(4)]
     for pair in range(1, 4):
-        client, server = (StreamCore(session, "", Times()) for session in PAIRS[pair]())
+        client, server = (StreamCore(session, "", TIMES) for session in PAIRS[pair]())
         client.begin()
         request = b"".join(client.output())
         hear(server, request, len(request))

@@ -33,6 +33,7 @@ from rlwire.sessions.http2 import events
 from rlwire.sessions.http2.core import Http2Core, Stream
 from rlwire.sessions.rllink import RLlinkServerSession as RLlinkServer
 from rlwire.streams import FrameReader
+from tests.ends import frames_in
 
 REFUSED = (DecodeError, LimitExceeded)
 
@@ -324,22 +325,13 @@ def take_http2(body, client, limits, piece):
     endpoint = Http2(client, limits)
     for stream in endpoint.streams.values():
         endpoint.message(stream, [b"some", bytes(90_000 if limits is LIMITS else 300)])
-    reader = FrameReader(endpoint)
     messages, text_sent, fault = [], b"", None
     try:
-        for at in range(0, len(body), piece):
-            part = body[at : at + piece]
-            while part:
-                room = reader.room()
-                count = min(len(room), len(part))
-                room[:count] = part[:count]
-                reader.advance(count)
-                part = part[count:]
-                while (frame := reader.frame()) is not None:
-                    messages += map(bytes, endpoint.receive(frame))
-                    text_sent += b"".join(bytes(buffer) for buffer in endpoint.output())
-                    assert endpoint.receive_window >= 0
-                    assert endpoint.assembling <= 2 * limits.received
+        for frame in frames_in(FrameReader(endpoint), body, piece):
+            messages += map(bytes, endpoint.receive(frame))
+            text_sent += b"".join(bytes(buffer) for buffer in endpoint.output())
+            assert endpoint.receive_window >= 0
+            assert endpoint.assembling <= 2 * limits.received
     except REFUSED as problem:
         # Of what is no HTTP/2 as much is shown as has come.
         fault = str(problem).partition(" - at ")[0].partition(" speaks ")[0]

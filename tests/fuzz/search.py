@@ -8,8 +8,12 @@ The name is no argument, since libFuzzer starts the program again with its argum
 
 import os
 import sys
+from pathlib import Path
 
 import atheris
+
+# At the end, so that rlwire is the one that was built for libFuzzer.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 # Python's lines are counted by Atheris; the compiled modules count their own branches.
 with atheris.instrument_imports(include=["rlwire"]):

@@ -19,13 +19,6 @@ OBSERVATION = {
 joined = b"".join
 
 
-def same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(other[name], value)
-        assert type(other[name]) is type(value)
-
-
 def greeted(**options):
     client, server = OpenPIClientSession(**options), OpenPIServerSession(**options)
     assert client.receive(joined(server.send(METADATA))) == [METADATA]
@@ -33,20 +26,20 @@ def greeted(**options):
 
 
 @pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
-def test_client_and_server_exchange_observations_and_actions(arrays):
+def test_client_and_server_exchange_observations_and_actions(arrays, same):
     client, server = greeted(arrays=arrays)
     for step in range(3):
         (seen,) = server.receive(joined(client.send(OBSERVATION)))
-        same(OBSERVATION, seen)
+        assert same(OBSERVATION, seen)
         assert server.pending == 1
         (action,) = client.receive(joined(server.send({"actions": np.full((2, 3), step)})))
         np.testing.assert_array_equal(action["actions"], np.full((2, 3), step))
         assert server.pending == 0
     for dialect in ("openpi", "msgpack_numpy"):  # each is read, whichever is sent
         foreign = msgpack.encode(OBSERVATION, arrays=dialect)
-        same(OBSERVATION, server.receive(foreign)[0])
+        assert same(OBSERVATION, server.receive(foreign)[0])
         client.send(OBSERVATION)
-        same(OBSERVATION, client.receive(foreign)[0])
+        assert same(OBSERVATION, client.receive(foreign)[0])
     assert not client.closed
     assert not server.closed
     assert client.next_deadline() is None

@@ -9,6 +9,7 @@ from functools import partial
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.streams import FrameReader
+from tests.ends import frames_in
 
 WIDE = Limits(datagram=65_507)
 
@@ -75,14 +76,7 @@ def fed(session, data, piece):
     reader = FrameReader(session)
 
     def feed():
-        at = 0
-        while at < len(data):
-            room = reader.room()
-            count = min(piece, len(room), len(data) - at)
-            room[:count] = data[at : at + count]
-            reader.advance(count)
-            at += count
-            while (frame := reader.frame()) is not None:
-                session.receive(frame)
+        for frame in frames_in(reader, data, piece):
+            session.receive(frame)
 
     return feed
