@@ -18,9 +18,7 @@ from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 from tests.raising import raised
 
-RUNNING = d.EnvironmentStateType.RUNNING
-TERMINATED = d.EnvironmentStateType.TERMINATED
-INTERRUPTED = d.EnvironmentStateType.INTERRUPTED
+_, RUNNING, TERMINATED, INTERRUPTED = d.EnvironmentStateType
 
 
 class Walk(dm_env.Environment):

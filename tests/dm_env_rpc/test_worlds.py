@@ -20,11 +20,7 @@ from tests.dm_env_rpc.worlds import World
 from tests.raising import raised
 from tests.waiting import eventually
 
-RUNNING, TERMINATED, INTERRUPTED = (
-    d.EnvironmentStateType.RUNNING,
-    d.EnvironmentStateType.TERMINATED,
-    d.EnvironmentStateType.INTERRUPTED,
-)
+_, RUNNING, TERMINATED, INTERRUPTED = d.EnvironmentStateType
 
 
 class Maze(World):
