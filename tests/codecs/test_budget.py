@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlwire.codecs import dm_env_rpc, msgpack, perlert, rewarder, rlx
+from rlwire.codecs import dm_env_rpc as d
+from rlwire.codecs import msgpack, perlert, rewarder, rlx
 from rlwire.codecs.websocket.frames import TEXT, FrameDecoder, FrameEncoder, Utf8Checker
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import DEFAULT, Limits
@@ -54,15 +55,15 @@ def within(wire, limits=SMALL):
 
 
 def decode_property(wire, limits=None):
-    message = dm_env_rpc.AnyMessage(dm_env_rpc.PROPERTY_RESPONSE_URL, wire)
-    return dm_env_rpc.decode_property_response(message, limits=limits)
+    message = d.AnyMessage(d.PROPERTY_RESPONSE_URL, wire)
+    return d.decode_property_response(message, limits=limits)
 
 
 def decode_step(wire, limits=None):
-    float_spec = dm_env_rpc.make_spec("x", (-1,), np.float32, 0.0, 1.0)
-    text_spec = dm_env_rpc.make_spec("t", (-1,), str)
-    manager = dm_env_rpc.SpecManager({1: float_spec, 2: text_spec}, limits=limits)
-    return dm_env_rpc.decode_step_request(manager, wire)
+    float_spec = d.make_spec("x", (-1,), np.float32, 0.0, 1.0)
+    text_spec = d.make_spec("t", (-1,), str)
+    manager = d.SpecManager({1: float_spec, 2: text_spec}, limits=limits)
+    return d.decode_step_request(manager, wire)
 
 
 def decode_frame(wire, limits):
@@ -93,7 +94,7 @@ def rlx_image(mode, width, height):
 def broadcast(value, *dims):
     """A tensor of which one element stands for all."""
     shape = b"".join(varint(size) for size in dims)
-    return dm_env_rpc.encode_tensor(value) + b"\x7a" + varint(len(shape)) + shape
+    return d.encode_tensor(value) + b"\x7a" + varint(len(shape)) + shape
 
 
 def world(tensors):
@@ -155,47 +156,37 @@ HOSTILE = {
         + b",".join(b'"%d":[]' % n for n in range(600))
         + b"}}",
     ),
-    "dm_env_rpc broadcasts": (
-        dm_env_rpc.decode_request,
-        world([broadcast(np.float64(1), PART // 8)] * 2),
-    ),
+    "dm_env_rpc broadcasts": (d.decode_request, world([broadcast(np.float64(1), PART // 8)] * 2)),
     "dm_env_rpc varints": (
-        dm_env_rpc.decode_request,
-        world([dm_env_rpc.encode_tensor(np.ones(PART // 8, np.int64))] * 2),
+        d.decode_request,
+        world([d.encode_tensor(np.ones(PART // 8, np.int64))] * 2),
     ),
     "dm_env_rpc texts": (
-        dm_env_rpc.decode_request,
-        world([dm_env_rpc.encode_tensor(np.array(["", "x" * (PART // 8)]))] * 2),
+        d.decode_request,
+        world([d.encode_tensor(np.array(["", "x" * (PART // 8)]))] * 2),
     ),
-    "dm_env_rpc scalar texts": (
-        dm_env_rpc.decode_request,
-        world([dm_env_rpc.encode_tensor("x" * 50_000)] * 4),
-    ),
+    "dm_env_rpc scalar texts": (d.decode_request, world([d.encode_tensor("x" * 50_000)] * 4)),
     "dm_env_rpc same name": (
-        dm_env_rpc.decode_request,
+        d.decode_request,
         field(1, field(1, field(1, b"a") + field(2, broadcast(np.float64(1), PART // 8))) * 2),
     ),
-    "dm_env_rpc settings": (dm_env_rpc.decode_request, world([dm_env_rpc.encode_tensor(1)] * 1100)),
-    "dm_env_rpc uids": (dm_env_rpc.decode_request, field(3, field(2, b"\1" * 1100))),
+    "dm_env_rpc settings": (d.decode_request, world([d.encode_tensor(1)] * 1100)),
+    "dm_env_rpc uids": (d.decode_request, field(3, field(2, b"\1" * 1100))),
     "dm_env_rpc step": (
         decode_step,
         step([(1, broadcast(np.float32(0.5), PART // 4)), (2, broadcast("ab", PART // 8))]),
     ),
     "dm_env_rpc specs": (
-        dm_env_rpc.decode_response,
-        dm_env_rpc.encode_response(
-            dm_env_rpc.JoinWorldResponse(
-                dm_env_rpc.ActionObservationSpecs(
-                    {n: dm_env_rpc.TensorSpec("", (), 1) for n in range(1100)}, {}
-                )
+        d.decode_response,
+        d.encode_response(
+            d.JoinWorldResponse(
+                d.ActionObservationSpecs({n: d.TensorSpec("", (), 1) for n in range(1100)}, {})
             )
         ),
     ),
     "dm_env_rpc details": (
-        dm_env_rpc.decode_response,
-        dm_env_rpc.encode_response(
-            dm_env_rpc.Status(1, "", (dm_env_rpc.AnyMessage("", b""),) * 1100)
-        ),
+        d.decode_response,
+        d.encode_response(d.Status(1, "", (d.AnyMessage("", b""),) * 1100)),
     ),
     "dm_env_rpc property": (
         decode_property,
@@ -240,7 +231,7 @@ def test_item_counts_as_256_bytes_in_each_codec():
     for decode, wire in [
         (rlx.decode, rlx.encode({"a": [1, 2, {"b": 3}]})),
         (msgpack.decode, plain.packb({"a": [1, 2, {"b": 3}]})),
-        (dm_env_rpc.decode_request, world([dm_env_rpc.encode_tensor(1)] * 5)),
+        (d.decode_request, world([d.encode_tensor(1)] * 5)),
     ]:
         decode(wire, limits=Limits(expanded=5 * 256))
         few = Limits(expanded=5 * 256 - 1)
@@ -251,11 +242,7 @@ def test_budget_error_has_limit_offset_and_path():
     for decode, wire, path in [
         (rlx.decode, rlx.encode({"a": {"b": Image.new("1", (8, 1000))}}), "$.a.b"),
         (msgpack.decode, plain.packb({"a": {"b": "x" * 1000 + EMOJI}}), "$.a.b"),
-        (
-            dm_env_rpc.decode_request,
-            world([broadcast(np.float64(1), 10_000)]),
-            "$.create_world.settings.0",
-        ),
+        (d.decode_request, world([broadcast(np.float64(1), 10_000)]), "$.create_world.settings.0"),
     ]:
         caught = raised(LimitExceeded, decode, wire, limits=Limits(expanded=600))
         assert (caught.limit, caught.maximum) == ("expanded", 600)

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlwire.codecs.websocket import frames as f
-from rlwire.codecs.websocket import frames as websocket
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.raising import raised
@@ -263,7 +262,7 @@ def test_message_in_its_own_buffer_is_decoded_as_a_view(masked, kind, size):
 @pytest.mark.parametrize("limits", [None, Limits(expanded=1000)])
 def test_rejected_text_is_left_unchanged(limits):
     bad = b"\xff" if limits is None else "ü𝄞".encode()
-    frame = f.FrameEncoder(True).frame(websocket.TEXT, b"x" * 5000 + bad)
+    frame = f.FrameEncoder(True).frame(f.TEXT, b"x" * 5000 + bad)
     block = bytearray(frame)
     assert f.FrameDecoder(True, "any", limits).message(block, len(block), True) is None
     assert block == frame
