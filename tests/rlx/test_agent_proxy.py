@@ -58,107 +58,114 @@ def test_proxy_sends_the_documented_messages():
     ]
 
 
-class TestErrors:
-    def expect(self, agent, cause, text, **update):
-        with pytest.raises(AgentProxyException, match=text) as caught:
-            agent.update(**update)
-        assert type(caught.value.__cause__) is cause
-        assert isinstance(caught.value, errors.RlwireError)
-        return caught.value
-
-    def test_unconnected_proxy_names_the_address_in_its_errors(self):
-        agent = AgentProxy("localhost:7001")
-        for call in (agent.init, agent.update, agent.reset):
-            text = str(raised(AgentProxyException, call))
-            assert text.startswith("no connection")
-            assert "localhost:7001" in text
-        agent.disconnect()
-
-    def test_unreachable_server_is_named_after_the_retries(self):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            address = listener.getsockname()
-        begun = time.monotonic()
-        with pytest.raises(AgentProxyException, match=str(address[1])) as caught:
-            AgentProxy(address, backoff=QUICK).connect(retry=3)
-        assert isinstance(caught.value.__cause__, OSError)
-        assert 0.05 < time.monotonic() - begun < 10
-
-    def test_proxy_raises_an_error_reply_and_stays_connected(self):
-        refusal = {"response": "error", "message": "can't update state"}
-        with (
-            ScriptedServer(READY, refusal, {"response": "action", "data": 2}) as script,
-            AgentProxy(script.address) as agent,
-        ):
-            agent.init()
-            error = self.expect(agent, errors.PeerError, r"^can't update state \(update, ")
-            assert str(error.__cause__) == "can't update state"
-            assert agent.update() == 2
-
-    def test_proxy_stays_connected_after_an_encode_error(self, server):
-        with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
-            agent.init()
-            self.expect(agent, errors.EncodeError, "state", state=[object()])
-            self.expect(agent, errors.LimitExceeded, "message=2000", state=np.zeros(1000))
-            assert agent.update(state=[1])[2] == [1]
-
-    def test_proxy_sends_an_image_as_a_scaled_array(self, server):
-        pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
-        image = RLXMessageImage(Image.fromarray(pixels))
-        with AgentProxy(server.address, images="array") as agent:
-            agent.init()
-            assert np.allclose(agent.update(state=image)[2], pixels / 255)
-
-    @pytest.mark.parametrize(
-        ("answer", "cause", "text"),
-        [
-            ({"response": "done"}, errors.RemoteProtocolError, "done.*action"),
-            (b"4:abcd;", errors.DecodeError, None),
-            (b"99999999999:", errors.LimitExceeded, "received"),
-            (b"", errors.ConnectionClosed, "127.0.0.1:"),
-            (b"100:", errors.ConnectionClosed, "127.0.0.1:"),
-        ],
-    )
-    def test_lost_or_invalid_reply_closes_the_connection(self, answer, cause, text):
-        with ScriptedServer(READY, answer) as script, AgentProxy(script.address) as agent:
-            agent.init()
-            self.expect(agent, cause, text)
-            raised(AgentProxyException, agent.update)
-
-    def test_proxy_stays_connected_after_an_undecodable_reply(self):
-        action = {"response": "action", "data": 2}
-        wrong = b"20:\1\0\0\0\1\0\0\0k\7\6\0\0\0object,"
-        with ScriptedServer(READY, wrong, action) as script, AgentProxy(script.address) as agent:
-            agent.init()
-            error = self.expect(agent, errors.RemoteProtocolError, "got 'object'")
-            assert isinstance(error.__cause__.__cause__, errors.DecodeError)
-            assert agent.update() == 2
-
-    def test_proxy_disconnects_when_a_reply_misses_its_deadline(self):
-        with (
-            ScriptedServer(READY, None) as script,
-            AgentProxy(script.address, timeout=Timeouts(idle=1.5)) as agent,
-        ):
-            agent.init()
-            self.expect(agent, errors.DeadlineExceeded, "idle=1.5")
-            # Its answer, should it still come, must not be taken for that to the next command.
-            assert "no connection" in str(raised(AgentProxyException, agent.update))
+def expect(agent, cause, text, **update):
+    with pytest.raises(AgentProxyException, match=text) as caught:
+        agent.update(**update)
+    assert type(caught.value.__cause__) is cause
+    assert isinstance(caught.value, errors.RlwireError)
+    return caught.value
 
 
-class TestAsync:
-    async def test_agent_proxy_returns_the_reply_to_each_command(self, server):
-        async with AsyncAgentProxy(server.address) as agent:
-            assert await agent.init(exploit=True) == "ready"
-            assert await agent.update(0.5, [1], True) == [1, 0.5, [1], True]
-            state = np.arange(84 * 84 * 4, dtype=np.float32)
-            assert np.array_equal((await agent.update(state=state))[2], state)
-            assert await agent.reset() == "done"
+def test_unconnected_proxy_names_the_address_in_its_errors():
+    agent = AgentProxy("localhost:7001")
+    for call in (agent.init, agent.update, agent.reset):
+        text = str(raised(AgentProxyException, call))
+        assert text.startswith("no connection")
+        assert "localhost:7001" in text
+    agent.disconnect()
 
-    async def test_async_proxy_reports_scalars_and_histograms(self):
-        with ScriptedServer(DONE, DONE) as script:
-            async with AsyncAgentProxy(script.address) as agent:
-                await agent.metrics.scalar("a", 1.0)
-                await agent.metrics.histogram("c", [1.0], 2)
-        assert [message["data"] for message in messages_of(script)] == [
-            [{"method": "scalar", "name": "a", "y": 1.0, "x": None}],
-            [{"method": "histogram", "name": "c", "y": [1.0], "x": 2}],
-        ]
+
+def test_unreachable_server_is_named_after_the_retries():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    begun = time.monotonic()
+    with pytest.raises(AgentProxyException, match=str(address[1])) as caught:
+        AgentProxy(address, backoff=QUICK).connect(retry=3)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert 0.05 < time.monotonic() - begun < 10
+
+
+def test_proxy_raises_an_error_reply_and_stays_connected():
+    refusal = {"response": "error", "message": "can't update state"}
+    with (
+        ScriptedServer(READY, refusal, {"response": "action", "data": 2}) as script,
+        AgentProxy(script.address) as agent,
+    ):
+        agent.init()
+        error = expect(agent, errors.PeerError, r"^can't update state \(update, ")
+        assert str(error.__cause__) == "can't update state"
+        assert agent.update() == 2
+
+
+def test_proxy_stays_connected_after_an_encode_error(server):
+    with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
+        agent.init()
+        expect(agent, errors.EncodeError, "state", state=[object()])
+        expect(agent, errors.LimitExceeded, "message=2000", state=np.zeros(1000))
+        assert agent.update(state=[1])[2] == [1]
+
+
+def test_proxy_sends_an_image_as_a_scaled_array(server):
+    pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    image = RLXMessageImage(Image.fromarray(pixels))
+    with AgentProxy(server.address, images="array") as agent:
+        agent.init()
+        assert np.allclose(agent.update(state=image)[2], pixels / 255)
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause", "text"),
+    [
+        ({"response": "done"}, errors.RemoteProtocolError, "done.*action"),
+        (b"4:abcd;", errors.DecodeError, None),
+        (b"99999999999:", errors.LimitExceeded, "received"),
+        (b"", errors.ConnectionClosed, "127.0.0.1:"),
+        (b"100:", errors.ConnectionClosed, "127.0.0.1:"),
+    ],
+)
+def test_lost_or_invalid_reply_closes_the_connection(answer, cause, text):
+    with ScriptedServer(READY, answer) as script, AgentProxy(script.address) as agent:
+        agent.init()
+        expect(agent, cause, text)
+        raised(AgentProxyException, agent.update)
+
+
+def test_proxy_stays_connected_after_an_undecodable_reply():
+    action = {"response": "action", "data": 2}
+    wrong = b"20:\1\0\0\0\1\0\0\0k\7\6\0\0\0object,"
+    with ScriptedServer(READY, wrong, action) as script, AgentProxy(script.address) as agent:
+        agent.init()
+        error = expect(agent, errors.RemoteProtocolError, "got 'object'")
+        assert isinstance(error.__cause__.__cause__, errors.DecodeError)
+        assert agent.update() == 2
+
+
+def test_proxy_disconnects_when_a_reply_misses_its_deadline():
+    with (
+        ScriptedServer(READY, None) as script,
+        AgentProxy(script.address, timeout=Timeouts(idle=1.5)) as agent,
+    ):
+        agent.init()
+        expect(agent, errors.DeadlineExceeded, "idle=1.5")
+        # Its answer, should it still come, must not be taken for that to the next command.
+        assert "no connection" in str(raised(AgentProxyException, agent.update))
+
+
+async def test_async_agent_proxy_returns_the_reply_to_each_command(server):
+    async with AsyncAgentProxy(server.address) as agent:
+        assert await agent.init(exploit=True) == "ready"
+        assert await agent.update(0.5, [1], True) == [1, 0.5, [1], True]
+        state = np.arange(84 * 84 * 4, dtype=np.float32)
+        assert np.array_equal((await agent.update(state=state))[2], state)
+        assert await agent.reset() == "done"
+
+
+async def test_async_proxy_reports_scalars_and_histograms():
+    with ScriptedServer(DONE, DONE) as script:
+        async with AsyncAgentProxy(script.address) as agent:
+            await agent.metrics.scalar("a", 1.0)
+            await agent.metrics.histogram("c", [1.0], 2)
+    assert [message["data"] for message in messages_of(script)] == [
+        [{"method": "scalar", "name": "a", "y": 1.0, "x": None}],
+        [{"method": "histogram", "name": "c", "y": [1.0], "x": 2}],
+    ]

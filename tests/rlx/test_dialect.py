@@ -11,7 +11,7 @@ import rlwire
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
-from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, Server
+from rlwire.rlx import AgentProxy, AsyncAgentProxy, Server
 from tests import agents
 from tests.raising import raised
 from tests.reference import rlx as oracle
@@ -63,6 +63,11 @@ def test_program_dialect_decoder_names_the_dialect_option(shape):
     # A dtype that is one, but not plain.
     wrong = rlx.encode({"k": np.ones(1)}).replace(b"float64", b"object_")
     assert "dialect" not in str(raised(DecodeError, rlx.decode, wrong))
+
+
+def test_readme_dialect_decoder_names_the_dialect_option():
+    typed = rlx.encode({"state": CARTPOLE})
+    assert 'dialect="readme"' in str(raised(DecodeError, rlx.decode, typed, **README))
 
 
 def test_arrays_without_a_dtype_obey_limits_and_sizes():
@@ -125,24 +130,6 @@ def test_readme_dialect_server_replies_to_a_readme_dialect_client(workers, tmp_p
             assert read_frame(client) == readme(response="action", data=action)
 
 
-def test_program_dialect_server_names_the_dialect_option():
-    with Server(agents.Agent, "127.0.0.1:0") as server, connected(server) as client:
-        client.sendall(readme(command="init", exploit=False))
-        read_frame(client)
-        client.sendall(readme(**UPDATE))
-        reply = rlx.decode(read_frame(client), framed=True)
-        assert reply["response"] == "error"
-        assert 'dialect="readme"' in reply["message"]
-
-
-def test_readme_dialect_server_names_the_dialect_option():
-    served = Server(agents.Agent, "127.0.0.1:0", **README)
-    with served as server, AgentProxy(server.address) as agent:
-        agent.init()
-        caught = raised(AgentProxyException, agent.update, state=CARTPOLE)
-    assert 'dialect="readme"' in str(caught)
-
-
 @pytest.fixture
 def document():
     """A server of the document."""
@@ -158,12 +145,6 @@ async def exchange_async(address, options):
         return await agent.update(1.0, CARTPOLE)
 
 
-def exchange(address, options):
-    with AgentProxy(address, **options) as agent:
-        agent.init()
-        return agent.update(1.0, CARTPOLE)
-
-
 def exchange_by_url(address, options):
     query = "&".join(f"{name}={value}" for name, value in options.items())
     with rlwire.connect(f"rlx://{address}?{query}") as agent:
@@ -172,15 +153,9 @@ def exchange_by_url(address, options):
 
 
 @pytest.mark.parametrize(
-    "call", [exchange, exchange_by_url, lambda *given: asyncio.run(exchange_async(*given))]
+    "call", [exchange_by_url, lambda *given: asyncio.run(exchange_async(*given))]
 )
 def test_client_exchanges_arrays_with_a_readme_dialect_server(call, document, same):
     assert same(call(document.address, README), CARTPOLE)
     order = ("command", "reward", "state", "terminal")
     assert document.frames[1] == readme(**{key: UPDATE[key] for key in order})
-
-
-def test_program_dialect_client_names_the_dialect_option(document):
-    caught = raised(AgentProxyException, exchange, document.address, {})
-    assert 'dialect="readme"' in str(caught)
-    assert isinstance(caught.__cause__.__cause__, DecodeError)

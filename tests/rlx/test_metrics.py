@@ -64,28 +64,29 @@ def sink(request, tmp_path):
     sink.close()
 
 
-class TestSinks:
-    def test_sinks_accept_nonfinite_empty_and_mixed_numbers(self, sink):
-        nan, inf = float("nan"), float("inf")
-        lists = [[], [nan], [inf, 1.0, -inf], [1e300, -1e300], [1.7e308] * 10, ["1.5", "2"], 3]
-        arrays = [np.zeros((0, 3), np.float32), np.array([np.nan, 2.0], np.float16)]
-        for y in (*lists, *arrays, [True, False], [1.0, None]):
-            sink.histogram("a", y)
-            sink.histogram("a", y, np.int64(3))
-        for y in (1, True, "1.5", np.float32(2), [3.0], nan, inf):
-            sink.scalar("a", y)
-            sink.scalar("a", y, "7")
+def test_sinks_accept_nonfinite_empty_and_mixed_numbers(sink):
+    nan, inf = float("nan"), float("inf")
+    lists = [[], [nan], [inf, 1.0, -inf], [1e300, -1e300], [1.7e308] * 10, ["1.5", "2"], 3]
+    arrays = [np.zeros((0, 3), np.float32), np.array([np.nan, 2.0], np.float16)]
+    for y in (*lists, *arrays, [True, False], [1.0, None]):
+        sink.histogram("a", y)
+        sink.histogram("a", y, np.int64(3))
+    for y in (1, True, "1.5", np.float32(2), [3.0], nan, inf):
+        sink.scalar("a", y)
+        sink.scalar("a", y, "7")
 
-    @pytest.mark.each("y", [None, "text", [[1.0], [1.0, 2.0]], np.array([1j]), object()])
-    def test_metrics_that_are_not_numbers_are_rejected(self, sink, y):
-        for measure in (sink.scalar, sink.histogram):
-            assert "metric 'a'" in str(raised(ValueError, measure, "a", y))
-        assert "metric 'a': a scalar" in str(raised(ValueError, sink.scalar, "a", [1.0, 2.0]))
 
-    @pytest.mark.each("x", ["x", [1], float("nan"), float("inf"), 2**63])
-    def test_steps_that_are_not_integers_are_rejected(self, sink, x):
-        for measure in (sink.scalar, sink.histogram):
-            assert "'a': x must be" in str(raised(ValueError, measure, "a", 1.0, x))
+@pytest.mark.each("y", [None, "text", [[1.0], [1.0, 2.0]], np.array([1j]), object()])
+def test_metrics_that_are_not_numbers_are_rejected(sink, y):
+    for measure in (sink.scalar, sink.histogram):
+        assert "metric 'a'" in str(raised(ValueError, measure, "a", y))
+    assert "metric 'a': a scalar" in str(raised(ValueError, sink.scalar, "a", [1.0, 2.0]))
+
+
+@pytest.mark.each("x", ["x", [1], float("nan"), float("inf"), 2**63])
+def test_steps_that_are_not_integers_are_rejected(sink, x):
+    for measure in (sink.scalar, sink.histogram):
+        assert "'a': x must be" in str(raised(ValueError, measure, "a", 1.0, x))
 
 
 def test_missing_extra_is_named(monkeypatch):

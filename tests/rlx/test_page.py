@@ -177,221 +177,181 @@ def test_deferred_reply_is_sent_to_the_page(serve):
         assert page.act(0, [1, 2]) == [1, 2]
 
 
-class TestConcurrentSids:
-    def test_sids_of_a_page_are_served_concurrently(self, serve):
-        sids = range(200)
-        with serve() as proxy, Page(proxy) as page:
-            for sid in sids:
-                page.say(sid=sid, command="init")
-                for turn in range(3):
-                    page.say(sid=sid, command="update", state=[sid, turn])
-            received_all = {sid: [] for sid in sids}
-            for _ in range(4 * len(sids)):
-                reply = page.hear()
-                received_all[reply["sid"]].append(reply.get("data", reply["response"]))
-            for sid in sids:
-                assert received_all[sid] == [
-                    "ready", *([turn + 1, None, [sid, turn], False] for turn in range(3)),
-                ]  # fmt: skip
-        freed()
-
-    def test_slow_environment_does_not_delay_others(self, serve):
-        with serve() as proxy, Page(proxy).init(0, 1) as page:
-            page.wait(0)
-            for turn in range(20):
-                assert page.act(1, None)[0] == turn + 1
-            RELEASE.set()
-            assert page.hear() == {"sid": 0, "response": "action", "data": True}
+def test_sids_of_a_page_are_served_concurrently(serve):
+    sids = range(200)
+    with serve() as proxy, Page(proxy) as page:
+        for sid in sids:
+            page.say(sid=sid, command="init")
+            for turn in range(3):
+                page.say(sid=sid, command="update", state=[sid, turn])
+        received_all = {sid: [] for sid in sids}
+        for _ in range(4 * len(sids)):
+            reply = page.hear()
+            received_all[reply["sid"]].append(reply.get("data", reply["response"]))
+        for sid in sids:
+            assert received_all[sid] == [
+                "ready", *([turn + 1, None, [sid, turn], False] for turn in range(3)),
+            ]  # fmt: skip
+    freed()
 
 
-class TestDisconnects:
-    @pytest.mark.parametrize("form", [{"command": "disconnect"}, {"message": "disconnect"}])
-    def test_disconnect_frees_one_agent_of_a_page(self, serve_each, form):
-        with serve_each() as proxy, Page(proxy).init(0, 1) as page:
-            page.say(sid=9, **form)
-            page.say(sid=0, **form)
-            freed(1)
-            assert page.act(1, None)[0] == 1
-            assert "not allowed now" in page.error(0, command="update")
-            page.init(0)
-            assert page.act(0, None)[0] == 1
-
-    def test_disconnect_discards_replies_to_pending_commands(self, serve):
-        """No answer to what was asked before comes after it, so the sid can be used again."""
-        with serve() as proxy, Page(proxy).init(0) as page:
-            page.wait(0)
-            page.say(sid=0, command="update", state="never")
-            page.say(sid=0, command="disconnect")
-            page.init(0)
-            RELEASE.set()
-            assert page.act(0, "exploit") is False
-            assert page.act(0, [5]) == [2, None, [5], False]
-
-    @pytest.mark.parametrize("how", ["close", "reset", "vanish"])
-    def test_closed_page_frees_its_agents(self, serve, how):
-        with serve() as proxy, Page(proxy).init(0, 1, 2) as other:
-            page = Page(proxy).init(*range(20))
-            for _ in range(30):  # more than are read
-                page.wait(0)
-            sock = page.socket._sock
-            if how == "reset":
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                sock.close()
-            elif how == "vanish":
-                sock.shutdown(socket.SHUT_RDWR)
-            with contextlib.suppress(ConnectionClosed, OSError):
-                page.socket.close()
-            RELEASE.set()
-            freed(3)
-            eventually(lambda: proxy.statistics()["open"] == 1)
-            assert other.act(2, None)[0] == 1
-        freed()
-
-    @pytest.mark.parametrize("stuck", [False, True])
-    def test_stop_sends_pending_replies_and_abandons_stuck_agents(self, serve, stuck):
-        with serve() as proxy, Page(proxy).init(0, 1) as page:
-            page.wait(0)
-            time.sleep(0.2)
-            begun = time.monotonic()
-            if not stuck:
-                threading.Timer(0.2, RELEASE.set).start()
-            proxy.stop(grace=0.4 if stuck else 60)
-            assert time.monotonic() - begun < 3
-            if not stuck:
-                assert page.hear()["data"] is True
-                assert raised(Closed, page.hear).code == 1001
-            raised(ConnectionClosed, page.hear)
+def test_slow_environment_does_not_delay_others(serve):
+    with serve() as proxy, Page(proxy).init(0, 1) as page:
+        page.wait(0)
+        for turn in range(20):
+            assert page.act(1, None)[0] == turn + 1
         RELEASE.set()
-        freed()
+        assert page.hear() == {"sid": 0, "response": "action", "data": True}
 
 
-class TestErrors:
-    def test_rejected_commands_leave_agents_unchanged(self, serve):
-        with serve() as proxy, Page(proxy) as page:
-            for command in ("update", "reset"):
-                assert "init" in page.error(0, command=command)
-            assert Agent.alive == 0
-            assert page.ask(sid=0, command="update_metrics", name="a", y=1)["response"] == "done"
-            assert "init" in page.error(0, command="update")
-            page.init(0)
-            for command in ("fly", "", None, 3, ["init"], {}, "ready", "x" * 10_000):
-                for sid in (0, 1):
-                    text = page.error(sid, command=command)
-                    assert "command" in text
-                    assert len(text) < 500
-            for state in ("nan", "complex"):  # actions that JSON cannot say
-                assert "cannot be sent" in page.error(0, command="update", state=state)
-            assert page.act(0, None)[0] == 3
-            assert Agent.alive == 1
-
-    def test_stopped_server_is_named_in_the_error(self, serve):
-        server = Server(Agent, LOOPBACK).start()
-        address = server.address
-        proxy = serve(f"rlx://{address}")
-        with Page(proxy).init(0, 1) as page:
-            server.stop()
-            for sid, command in ((0, "update"), (0, "update"), (1, "update"), (2, "init")):
-                assert str(address) in page.error(sid, command=command)
-            with Server(Agent, address):
-                for sid in (1, 2):
-                    assert page.init(sid).act(sid, None)[0] == 1
-        freed()
+@pytest.mark.parametrize("form", [{"command": "disconnect"}, {"message": "disconnect"}])
+def test_disconnect_frees_one_agent_of_a_page(serve_each, form):
+    with serve_each() as proxy, Page(proxy).init(0, 1) as page:
+        page.say(sid=9, **form)
+        page.say(sid=0, **form)
+        freed(1)
+        assert page.act(1, None)[0] == 1
+        assert "not allowed now" in page.error(0, command="update")
+        page.init(0)
+        assert page.act(0, None)[0] == 1
 
 
-class TestLimits:
-    def test_sids_of_a_page_are_bounded_and_freed(self, serve):
-        with serve(max_sids=2) as proxy, Page(proxy).init(0, 1) as page:
-            assert "max_sids=2" in page.error(2, command="init")
-            page.say(sid=0, command="disconnect")
-            freed(1)
-            page.init(2)
-            with Page(proxy).init(0, 1):
-                assert Agent.alive == 4
+def test_disconnect_discards_replies_to_pending_commands(serve):
+    """No answer to what was asked before comes after it, so the sid can be used again."""
+    with serve() as proxy, Page(proxy).init(0) as page:
+        page.wait(0)
+        page.say(sid=0, command="update", state="never")
+        page.say(sid=0, command="disconnect")
+        page.init(0)
+        RELEASE.set()
+        assert page.act(0, "exploit") is False
+        assert page.act(0, [5]) == [2, None, [5], False]
 
-    @pytest.mark.parametrize("size", [1, 90_000])
-    def test_commands_over_the_pending_limit_stay_unread(self, serve, monkeypatch, size):
-        """Commands over the limit stay in the sockets, and are answered in their turn."""
-        monkeypatch.setattr("rlwire.rlx.page._PENDING", 20 * (size + 4096))
-        with serve() as proxy, Page(proxy).init(0, 1) as page:
+
+def test_closed_page_frees_its_agents(serve):
+    with serve() as proxy, Page(proxy).init(0, 1, 2) as other:
+        page = Page(proxy).init(*range(20))
+        for _ in range(30):  # more than are read
             page.wait(0)
-            for turn in range(40):
-                page.say(sid=0, command="update", state=[turn, "x" * size])
-            page.say(sid=1, command="update", state=[])
-            assert not select.select([page.socket], [], [], 0.3)[0]
-            RELEASE.set()
+        page.socket._sock.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(ConnectionClosed, OSError):
+            page.socket.close()
+        RELEASE.set()
+        freed(3)
+        eventually(lambda: proxy.statistics()["open"] == 1)
+        assert other.act(2, None)[0] == 1
+    freed()
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_stop_sends_pending_replies_and_abandons_stuck_agents(serve, stuck):
+    with serve() as proxy, Page(proxy).init(0, 1) as page:
+        page.wait(0)
+        time.sleep(0.2)
+        begun = time.monotonic()
+        if not stuck:
+            threading.Timer(0.2, RELEASE.set).start()
+        proxy.stop(grace=0.4 if stuck else 60)
+        assert time.monotonic() - begun < 3
+        if not stuck:
             assert page.hear()["data"] is True
-            received_all = [page.hear() for _ in range(41)]
-            assert [reply["data"][2][0] for reply in received_all if reply["sid"] == 0] == [
-                *range(40)
-            ]
-            assert [reply["data"][0] for reply in received_all if reply["sid"] == 1] == [1]
-
-    def test_overlong_message_closes_its_page_only(self, serve):
-        with (
-            serve(limits=dataclasses.replace(DEFAULT, received=1000)) as proxy,
-            Page(proxy).init(0) as other,
-        ):
-            with Page(proxy).init(0) as page:
-                caught = raised(Closed, page.ask, sid=0, command="update", state="x" * 1000)
-                assert caught.code == 1009
-            assert other.act(0, None)[0] == 1
-            freed(1)
-
-    def test_page_that_never_reads_is_disconnected(self, serve):
-        """It costs itself its connection, and others nothing."""
-        proxy = serve(timeout=Timeouts(write=0.5))
-        with Page(proxy).init(0) as other:
-            silent = Page(proxy).init(*range(10))
-            with contextlib.suppress(OSError):
-                for _ in range(15):
-                    for sid in range(10):
-                        silent.say(sid=sid, command="update", state="large")
-            begun = time.monotonic()
-            for _ in range(50):
-                other.act(0, None)
-            assert time.monotonic() - begun < 5
-            freed(1)
-            eventually(lambda: proxy.statistics()["open"] == 1)
-            with contextlib.suppress(OSError):
-                silent.socket.close()
+            assert raised(Closed, page.hear).code == 1001
+        raised(ConnectionClosed, page.hear)
+    RELEASE.set()
+    freed()
 
 
-class TestWebSocket:
-    @pytest.mark.parametrize(
-        ("text", "code"),
-        [
-            ('{"sid":0,"state":[1,}', 1007),
-            ("[" * 3000, 1009),
-            ('{"sid":0.5,"command":"init"}', 1008),
-        ],
-    )
-    def test_invalid_text_closes_its_page_with_a_close_code(self, serve, text, code, caplog):
-        with serve() as proxy, Page(proxy).init(0) as other:
-            page = Page(proxy).init(0)
-            page.socket.send(text)
-            assert raised(Closed, page.hear).code == code
-            assert other.act(0, None)[0] == 1
-            freed(1)
-            assert "Traceback" not in caplog.text
+def test_rejected_commands_leave_agents_unchanged(serve):
+    with serve() as proxy, Page(proxy) as page:
+        for command in ("update", "reset"):
+            assert "init" in page.error(0, command=command)
+        assert Agent.alive == 0
+        assert page.ask(sid=0, command="update_metrics", name="a", y=1)["response"] == "done"
+        assert "init" in page.error(0, command="update")
+        page.init(0)
+        for command in ("fly", "", None, 3, ["init"], {}, "ready", "x" * 10_000):
+            for sid in (0, 1):
+                text = page.error(sid, command=command)
+                assert "command" in text
+                assert len(text) < 500
+        for state in ("nan", "complex"):  # actions that JSON cannot say
+            assert "cannot be sent" in page.error(0, command="update", state=state)
+        assert page.act(0, None)[0] == 3
+        assert Agent.alive == 1
 
-    def test_page_server_rejects_other_origins(self, serve):
-        proxy = serve(origins=["http://good.example", "null"])
-        for origin in (None, "http://good.example", "null"):
-            with Page(proxy, origin=origin).init(0):
-                pass
-        for origin in ("http://bad.example", "https://good.example", "http://good.example:81"):
-            assert raised(Refused, Page, proxy, origin=origin).status == 403
-        raised(Refused, Page, serve(), origin="http://localhost:9000")
-        with Page(serve(origins=["*"]), origin="http://any.example").init(0):
+
+def test_stopped_server_is_named_in_the_error(serve):
+    server = Server(Agent, LOOPBACK).start()
+    address = server.address
+    proxy = serve(f"rlx://{address}")
+    with Page(proxy).init(0, 1) as page:
+        server.stop()
+        for sid, command in ((0, "update"), (0, "update"), (1, "update"), (2, "init")):
+            assert str(address) in page.error(sid, command=command)
+        with Server(Agent, address):
+            for sid in (1, 2):
+                assert page.init(sid).act(sid, None)[0] == 1
+    freed()
+
+
+def test_sids_of_a_page_are_bounded_and_freed(serve):
+    with serve(max_sids=2) as proxy, Page(proxy).init(0, 1) as page:
+        assert "max_sids=2" in page.error(2, command="init")
+        page.say(sid=0, command="disconnect")
+        freed(1)
+        page.init(2)
+        with Page(proxy).init(0, 1):
+            assert Agent.alive == 4
+
+
+@pytest.mark.parametrize("size", [1, 90_000])
+def test_commands_over_the_pending_limit_stay_unread(serve, monkeypatch, size):
+    """Commands over the limit stay in the sockets, and are answered in their turn."""
+    monkeypatch.setattr("rlwire.rlx.page._PENDING", 20 * (size + 4096))
+    with serve() as proxy, Page(proxy).init(0, 1) as page:
+        page.wait(0)
+        for turn in range(40):
+            page.say(sid=0, command="update", state=[turn, "x" * size])
+        page.say(sid=1, command="update", state=[])
+        assert not select.select([page.socket], [], [], 0.3)[0]
+        RELEASE.set()
+        assert page.hear()["data"] is True
+        received_all = [page.hear() for _ in range(41)]
+        assert [reply["data"][2][0] for reply in received_all if reply["sid"] == 0] == [*range(40)]
+        assert [reply["data"][0] for reply in received_all if reply["sid"] == 1] == [1]
+
+
+def test_overlong_message_closes_its_page_only(serve):
+    with (
+        serve(limits=dataclasses.replace(DEFAULT, received=1000)) as proxy,
+        Page(proxy).init(0) as other,
+    ):
+        with Page(proxy).init(0) as page:
+            caught = raised(Closed, page.ask, sid=0, command="update", state="x" * 1000)
+            assert caught.code == 1009
+        assert other.act(0, None)[0] == 1
+        freed(1)
+
+
+def test_page_server_rejects_other_origins(serve):
+    proxy = serve(origins=["http://good.example", "null"])
+    for origin in (None, "http://good.example", "null"):
+        with Page(proxy, origin=origin).init(0):
             pass
+    for origin in ("http://bad.example", "https://good.example", "http://good.example:81"):
+        assert raised(Refused, Page, proxy, origin=origin).status == 403
+    raised(Refused, Page, serve(), origin="http://localhost:9000")
+    with Page(serve(origins=["*"]), origin="http://any.example").init(0):
+        pass
 
-    def test_page_server_connects_over_tls_on_both_sides(self, serve, contexts):
-        served, trusting = contexts
-        with Server(Agent, "localhost:0", tls=served) as server:
-            url = f"rlx://localhost:{server.address.port}"
-            proxy = serve(url, tls=lambda: served, rlx_tls=trusting)
-            with Page(proxy, tls=trusting).init(0, 1) as page:
-                assert page.act(1, [0.5]) == [1, None, [0.5], False]
+
+def test_page_server_connects_over_tls_on_both_sides(serve, contexts):
+    served, trusting = contexts
+    with Server(Agent, "localhost:0", tls=served) as server:
+        url = f"rlx://localhost:{server.address.port}"
+        proxy = serve(url, tls=lambda: served, rlx_tls=trusting)
+        with Page(proxy, tls=trusting).init(0, 1) as page:
+            assert page.act(1, [0.5]) == [1, None, [0.5], False]
 
 
 def test_mutated_texts_get_a_reply_or_a_close_code(serve, caplog):

@@ -75,64 +75,52 @@ def test_pipelined_commands_get_replies_in_order(serve):
     assert replies == ["error", "ready", "action", "error", "done", "done", "action"]
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"1000000000000:", b"4:\1\0\0\0;"])
-def test_invalid_bytes_get_one_error_reply_and_a_closed_connection(serve, data):
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("raise", "can't update state: ValueError: boom"),
+        ("exit", "can't update state: SystemExit: 3"),
+        ("interrupt", "can't update state: KeyboardInterrupt"),
+        ("object", "can't update state: .*EncodeError: .*object"),
+        ("unreadable", "can't update state: .*in __array__"),
+    ],
+)
+def test_failed_update_is_an_error_reply_and_the_agent_continues(
+    serve, connect, state, text, caplog
+):
+    caplog.set_level(logging.DEBUG, logger="rlwire")
     server = serve()
-    with RawClient(server.address) as other, RawClient(server.address) as client:
-        assert other.ask(INIT) == client.ask(INIT) == {"response": "ready"}
-        client.send_bytes(data)
-        assert client.receive()["response"] == "error"
-        raised(ConnectionError, client.receive)
-        assert other.ask(update())["data"][0] == 1
+    agent, other = connect(server), connect(server)
+    with pytest.raises(AgentProxyException, match=text) as caught:
+        agent.update(state=state)
+    assert isinstance(caught.value.__cause__, PeerError)
+    assert agent.update(state=[1])[0] == 2
+    assert other.update(state=[1])[0] == 1
+    assert [r.levelname for r in caplog.records if r.exc_info] == ["ERROR"]
+    assert server.address == agent.address
 
 
-class TestFailingAgents:
-    @pytest.mark.parametrize(
-        ("state", "text"),
-        [
-            ("raise", "can't update state: ValueError: boom"),
-            ("exit", "can't update state: SystemExit: 3"),
-            ("interrupt", "can't update state: KeyboardInterrupt"),
-            ("object", "can't update state: .*EncodeError: .*object"),
-            ("unreadable", "can't update state: .*in __array__"),
-        ],
-    )
-    def test_failed_update_is_an_error_reply_and_the_agent_continues(
-        self, serve, connect, state, text, caplog
-    ):
-        caplog.set_level(logging.DEBUG, logger="rlwire")
-        server = serve()
-        agent, other = connect(server), connect(server)
-        with pytest.raises(AgentProxyException, match=text) as caught:
-            agent.update(state=state)
-        assert isinstance(caught.value.__cause__, PeerError)
-        assert agent.update(state=[1])[0] == 2
-        assert other.update(state=[1])[0] == 1
-        assert [r.levelname for r in caplog.records if r.exc_info] == ["ERROR"]
-        assert server.address == agent.address
+def test_connections_over_the_limit_are_closed(serve, connect, caplog):
+    def admitted():
+        with contextlib.suppress(AgentProxyException):
+            return connect(server)
+
+    server = serve(max_connections=1)
+    first = connect(server)
+    assert not admitted()
+    assert first.update()[0] == 1
+    eventually(lambda: "max_connections=1" in caplog.text)
+    first.disconnect()
+    eventually(admitted)
 
 
-class TestLimits:
-    def test_connections_over_the_limit_are_closed(self, serve, connect, caplog):
-        def admitted():
-            with contextlib.suppress(AgentProxyException):
-                return connect(server)
-
-        server = serve(max_connections=1)
-        first = connect(server)
-        assert not admitted()
-        assert first.update()[0] == 1
-        eventually(lambda: "max_connections=1" in caplog.text)
-        first.disconnect()
-        eventually(admitted)
-
-    def test_message_over_the_limit_closes_its_connection_only(self, serve, connect, caplog):
-        server = serve(limits=Limits(received=1000))
-        big, small = connect(server), connect(server)
-        caught = raised(AgentProxyException, big.update, state=np.zeros(1000))
-        assert "received=1000" in str(caught) or "lost" in str(caught)
-        assert small.update()[0] == 1
-        eventually(lambda: "received=1000" in caplog.text)
+def test_message_over_the_limit_closes_its_connection_only(serve, connect, caplog):
+    server = serve(limits=Limits(received=1000))
+    big, small = connect(server), connect(server)
+    caught = raised(AgentProxyException, big.update, state=np.zeros(1000))
+    assert "received=1000" in str(caught) or "lost" in str(caught)
+    assert small.update()[0] == 1
+    eventually(lambda: "received=1000" in caplog.text)
 
 
 @pytest.mark.each(
@@ -164,48 +152,46 @@ class Agent(agents.Agent):
 """
 
 
-class TestProcesses:
-    def test_worker_processes_run_agents_and_write_metrics(self, tmp_path, monkeypatch, connect):
-        pytest.importorskip("tensorboardX")
-        (tmp_path / "agents_of_the_test.py").write_text(AGENTS)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        logs = tmp_path / "logs"
-        with Server(
-            "agents_of_the_test:Agent",
-            LOOPBACK,
-            workers=2,
-            parameter_server="agents_of_the_test:make",
-            metrics=TensorBoardMetrics(logs),
-        ) as server:
-            agent = connect(server)
-            pid, made_in = agent.update()
-            assert pid == made_in != os.getpid()
-            assert agent.reset() == "done"
-            agent.metrics.scalar("loss", 0.5, 1)
-        assert list(logs.iterdir())
+def test_worker_processes_run_agents_and_write_metrics(tmp_path, monkeypatch, connect):
+    pytest.importorskip("tensorboardX")
+    (tmp_path / "agents_of_the_test.py").write_text(AGENTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    logs = tmp_path / "logs"
+    with Server(
+        "agents_of_the_test:Agent",
+        LOOPBACK,
+        workers=2,
+        parameter_server="agents_of_the_test:make",
+        metrics=TensorBoardMetrics(logs),
+    ) as server:
+        agent = connect(server)
+        pid, made_in = agent.update()
+        assert pid == made_in != os.getpid()
+        assert agent.reset() == "done"
+        agent.metrics.scalar("loss", 0.5, 1)
+    assert list(logs.iterdir())
 
 
-class TestUndecodableValues:
-    def test_undecodable_value_is_an_error_reply_and_the_agent_continues(self, serve, caplog):
-        good = rlx.encode(update(state=np.zeros(2, np.float32)))
-        objects = good.replace(b"\7\0\0\0float32", b"\6\0\0\0object")
-        assert objects != good
-        with RawClient(serve().address) as client:
-            assert client.ask(INIT) == {"response": "ready"}
-            assert client.ask(update())["data"][0] == 1
-            for padding in (0, 100_000):  # the ways of a small and of a large message
-                body = objects + rlx.encode({"p": bytes(padding)})[4:]
-                frame = b"%d:%b," % (len(body), body)
-                for _ in range(3):
-                    client.send_bytes(frame)
-                    reply = client.receive()
-                    assert reply["response"] == "error"
-                    assert reply["message"].startswith(
-                        "the message cannot be read: not a plain dtype: got 'object' - at byte "
-                    )
-                    assert reply["message"].endswith("$.state")
-            assert client.ask(update())["data"][0] == 2
-            client.send_bytes(frame + rlx.encode(update(), framed=True))  # both at once
-            assert client.receive()["response"] == "error"
-            assert client.receive()["data"][0] == 3
-        assert "got 'object'" in caplog.text
+def test_undecodable_value_is_an_error_reply_and_the_agent_continues(serve, caplog):
+    good = rlx.encode(update(state=np.zeros(2, np.float32)))
+    objects = good.replace(b"\7\0\0\0float32", b"\6\0\0\0object")
+    assert objects != good
+    with RawClient(serve().address) as client:
+        assert client.ask(INIT) == {"response": "ready"}
+        assert client.ask(update())["data"][0] == 1
+        for padding in (0, 100_000):  # the ways of a small and of a large message
+            body = objects + rlx.encode({"p": bytes(padding)})[4:]
+            frame = b"%d:%b," % (len(body), body)
+            for _ in range(3):
+                client.send_bytes(frame)
+                reply = client.receive()
+                assert reply["response"] == "error"
+                assert reply["message"].startswith(
+                    "the message cannot be read: not a plain dtype: got 'object' - at byte "
+                )
+                assert reply["message"].endswith("$.state")
+        assert client.ask(update())["data"][0] == 2
+        client.send_bytes(frame + rlx.encode(update(), framed=True))  # both at once
+        assert client.receive()["response"] == "error"
+        assert client.receive()["data"][0] == 3
+    assert "got 'object'" in caplog.text

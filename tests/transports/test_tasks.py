@@ -264,43 +264,42 @@ def test_loop_without_add_reader_is_rejected(blobs):
         loop.close()
 
 
-class TestPosting:
-    """`AsyncConnection.post`: one event without waiting, for whoever tells many at once."""
+async def test_unsent_output_is_queued_in_order(run, blobs, read_frame):
+    def fill():
+        for number in range(256):
+            connection.post(bytes([number]) * BIG, backlog=3 * BIG)
+            posted.append(number)
 
-    async def test_unsent_output_is_queued_in_order(self, run, blobs, read_frame):
-        def fill():
-            for number in range(256):
-                connection.post(bytes([number]) * BIG, backlog=3 * BIG)
-                posted.append(number)
+    posted = []
+    async with connected(blobs) as (connection, peer):
+        assert raised(LimitExceeded, fill).limit == "backlog"
+        assert 3 * BIG < connection.core.waiting <= 4 * BIG + 20
+        assert len(posted) >= 4
+        for number in posted:
+            assert await asyncio.to_thread(read_frame, peer) == bytes([number]) * BIG
+        await asyncio.sleep(0.01)
+        connection.post(b"again")
+        assert await asyncio.to_thread(read_frame, peer) == b"again"
 
-        posted = []
-        async with connected(blobs) as (connection, peer):
-            assert raised(LimitExceeded, fill).limit == "backlog"
-            assert 3 * BIG < connection.core.waiting <= 4 * BIG + 20
-            assert len(posted) >= 4
-            for number in posted:
-                assert await asyncio.to_thread(read_frame, peer) == bytes([number]) * BIG
-            await asyncio.sleep(0.01)
-            connection.post(b"again")
-            assert await asyncio.to_thread(read_frame, peer) == b"again"
 
-    async def test_receive_waits_for_queued_output(self, run, blobs, read_frame):
-        async with connected(blobs) as (connection, peer):
-            receiving = asyncio.create_task(connection.receive())
-            await asyncio.sleep(0)
-            connection.post(bytes(40 * BIG))
-            peer.sendall(blobs.frame(b"hello"))
-            await asyncio.sleep(0.05)
-            assert not receiving.done()
-            await asyncio.to_thread(read_frame, peer)
-            assert await receiving == b"hello"
-            connection.post(b"there")
-            assert await asyncio.to_thread(read_frame, peer) == b"there"
+async def test_receive_waits_for_queued_output(run, blobs, read_frame):
+    async with connected(blobs) as (connection, peer):
+        receiving = asyncio.create_task(connection.receive())
+        await asyncio.sleep(0)
+        connection.post(bytes(40 * BIG))
+        peer.sendall(blobs.frame(b"hello"))
+        await asyncio.sleep(0.05)
+        assert not receiving.done()
+        await asyncio.to_thread(read_frame, peer)
+        assert await receiving == b"hello"
+        connection.post(b"there")
+        assert await asyncio.to_thread(read_frame, peer) == b"there"
 
-    async def test_peer_that_never_reads_is_disconnected(self, run, blobs, log):
-        async with connected(blobs, Timeouts(write=0.2)) as (connection, _):
-            connection.post(bytes(40 * BIG))
-            await connection.wait_closed()
-            assert connection.core.broken or connection.closed
-            raised(ConnectionClosed, connection.post, b"more")
-            assert "within write=0.2 s" in log.text
+
+async def test_peer_that_never_reads_is_disconnected(run, blobs, log):
+    async with connected(blobs, Timeouts(write=0.2)) as (connection, _):
+        connection.post(bytes(40 * BIG))
+        await connection.wait_closed()
+        assert connection.core.broken or connection.closed
+        raised(ConnectionClosed, connection.post, b"more")
+        assert "within write=0.2 s" in log.text

@@ -167,33 +167,33 @@ def test_datagrams_lost_by_the_system_are_counted():
         assert server.statistics()["overflowed"] == 500 - count
 
 
-class TestCipher:
-    def test_unauthenticated_datagrams_are_dropped_and_counted(self):
-        with bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "server")) as server:
-            good = DatagramCipher(KEY, "client")
-            bad = DatagramCipher(os.urandom(32), "client")
-            sealed = good.seal(b"yes")
-            with plain(server) as peer:
-                for data in (b"city:7;lobby", bad.seal(b"no"), bytes(1242), sealed, sealed):
-                    peer.sendto(data, where(server))
-                assert [data for data, _ in receive(server)] == [b"yes"]
-            counted = server.statistics()
-            assert counted["received"] == 4
-            assert counted["truncated"] == 1
-            assert {name: n for name, n in counted.items() if name.startswith("cipher_")} == {
-                "cipher_short": 1, "cipher_key": 1, "cipher_replay": 1,
-            }  # fmt: skip
+def test_unauthenticated_datagrams_are_dropped_and_counted():
+    with bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "server")) as server:
+        good = DatagramCipher(KEY, "client")
+        bad = DatagramCipher(os.urandom(32), "client")
+        sealed = good.seal(b"yes")
+        with plain(server) as peer:
+            for data in (b"city:7;lobby", bad.seal(b"no"), bytes(1242), sealed, sealed):
+                peer.sendto(data, where(server))
+            assert [data for data, _ in receive(server)] == [b"yes"]
+        counted = server.statistics()
+        assert counted["received"] == 4
+        assert counted["truncated"] == 1
+        assert {name: n for name, n in counted.items() if name.startswith("cipher_")} == {
+            "cipher_short": 1, "cipher_key": 1, "cipher_replay": 1,
+        }  # fmt: skip
 
-    def test_cipher_must_have_the_role_of_its_socket(self):
-        with pytest.raises(ValueError, match="a server's socket needs a cipher of role 'server'"):
-            bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "client"))
-        raised(ValueError, dial, "127.0.0.1:1", cipher=DatagramCipher(KEY, "server"))
-        with pytest.raises(ValueError, match="between 1 and 65466"):
-            bind("127.0.0.1:0", limit=65_467, cipher=DatagramCipher(KEY, "server"))
-        for limit in (0, -1, 65_508):
-            with pytest.raises(ValueError, match="limit must be between 1 and 65507"):
-                bind("127.0.0.1:0", limit=limit)
-        bind("127.0.0.1:0", limit=65_466, cipher=DatagramCipher(KEY, "server")).close()
+
+def test_cipher_must_have_the_role_of_its_socket():
+    with pytest.raises(ValueError, match="a server's socket needs a cipher of role 'server'"):
+        bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "client"))
+    raised(ValueError, dial, "127.0.0.1:1", cipher=DatagramCipher(KEY, "server"))
+    with pytest.raises(ValueError, match="between 1 and 65466"):
+        bind("127.0.0.1:0", limit=65_467, cipher=DatagramCipher(KEY, "server"))
+    for limit in (0, -1, 65_508):
+        with pytest.raises(ValueError, match="limit must be between 1 and 65507"):
+            bind("127.0.0.1:0", limit=limit)
+    bind("127.0.0.1:0", limit=65_466, cipher=DatagramCipher(KEY, "server")).close()
 
 
 class Failing:
@@ -215,30 +215,31 @@ class Failing:
         pass
 
 
-class TestNetworkFailures:
-    def test_send_errors_are_counted_and_logged_once(self, server, caplog):
-        full = OSError(errno.ENOBUFS, "full")
-        server._calls = Failing(full, *[PermissionError(errno.EPERM, "a firewall")] * 100, 1)
-        server.send_batch([(b"1", ("x", 1))] * 102)
-        counters = server.counters
-        assert (counters.sent, counters.errors, counters.unsent) == (1, 100, 1)
-        assert caplog.text.count("a firewall") == 1
+def test_send_errors_are_counted_and_logged_once(server, caplog):
+    full = OSError(errno.ENOBUFS, "full")
+    server._calls = Failing(full, *[PermissionError(errno.EPERM, "a firewall")] * 100, 1)
+    server.send_batch([(b"1", ("x", 1))] * 102)
+    counters = server.counters
+    assert (counters.sent, counters.errors, counters.unsent) == (1, 100, 1)
+    assert caplog.text.count("a firewall") == 1
 
-    def test_receive_errors_are_counted_and_logged(self, server, caplog):
-        one, two = (b"1", ("x", 1)), (b"2", ("x", 2))
-        server._calls = Failing(([one], [], errno.EIO), ([two], [], errno.ECONNRESET))
-        assert [server.receive_batch(), server.receive_batch()] == [[one], [two]]
-        assert (server.counters.received, server.counters.errors) == (2, 2)
-        assert "cannot receive: [Errno 5]" in caplog.text
 
-    def test_closed_socket_does_not_use_a_reused_descriptor(self, server):
-        with plain(server) as peer:
-            name = peer.getsockname()
-            server.send_batch([(b"known", name)])
-            server.close()
-            assert server.raw.fileno() == -1
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):  # it may get the number
-                assert raised(OSError, server.receive_batch).errno == errno.EBADF
-                for to in (name, (*name[:1], 9, *name[2:])):
-                    raised(OSError, server.send_batch, [(b"x", to)])
-        assert "overflowed" not in server.statistics()
+def test_receive_errors_are_counted_and_logged(server, caplog):
+    one, two = (b"1", ("x", 1)), (b"2", ("x", 2))
+    server._calls = Failing(([one], [], errno.EIO), ([two], [], errno.ECONNRESET))
+    assert [server.receive_batch(), server.receive_batch()] == [[one], [two]]
+    assert (server.counters.received, server.counters.errors) == (2, 2)
+    assert "cannot receive: [Errno 5]" in caplog.text
+
+
+def test_closed_socket_does_not_use_a_reused_descriptor(server):
+    with plain(server) as peer:
+        name = peer.getsockname()
+        server.send_batch([(b"known", name)])
+        server.close()
+        assert server.raw.fileno() == -1
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):  # it may get the number
+            assert raised(OSError, server.receive_batch).errno == errno.EBADF
+            for to in (name, (*name[:1], 9, *name[2:])):
+                raised(OSError, server.send_batch, [(b"x", to)])
+    assert "overflowed" not in server.statistics()

@@ -357,61 +357,63 @@ def test_tls_protects_rewards_pixels_and_page(files):
             assert bytes(socket_.receive())[8:12] == b"\x89PNG"
 
 
-class TestFrontDoor:
-    def test_url_without_pixels_serves_a_rewarder(self):
-        with rlwire.serve(Corridor(), "universe://127.0.0.1:+0") as server:
-            assert isinstance(server, EnvironmentRewarder)
-        for option in ({"page": True}, {"keys": {"a": 1}}, {"view_auth": "x"}):
-            with pytest.raises(ValueError, match=r"universe://.*:5900\+"):
-                rlwire.serve(Corridor(), "universe://127.0.0.1:+0", **option)
-
-    def test_server_makes_environments_with_rendering(self):
-        with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0") as server:
-            assert isinstance(server, UniverseServer)
-            assert (server.display.width, server.display.height) == (600, 400)
-        with rlwire.serve(Pole, "universe://127.0.0.1:0+0", seed=3, lockstep=True) as server:
-            assert isinstance(server, UniverseServer)
-        with pytest.raises(TypeError, match="no pictures"):
-            rlwire.serve(
-                "gym:CartPole-v1", "universe://127.0.0.1:0+0", env_kwargs={"render_mode": None}
-            )
-
-    def test_url_query_options_configure_the_server(self):
-        query = "keys=Left%3D0&keys=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
-        with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
-            assert isinstance(server, UniverseServer)
-            held = {frozenset({"Left"}): 0, frozenset({"Right", "space"}): 2}
-            assert server.player.controls._actions == held
-            where = f"127.0.0.1:{parse_url(server.url).port}"
-            with RewarderClient(where, auth="sesame") as agent:
-                assert agent.session.about[PIXELS] == "observation"
-        raised(ValueError, rlwire.serve, Corridor(), "universe://127.0.0.1:0+0?keys=Left")
+def test_url_without_pixels_serves_a_rewarder():
+    with rlwire.serve(Corridor(), "universe://127.0.0.1:+0") as server:
+        assert isinstance(server, EnvironmentRewarder)
+    for option in ({"page": True}, {"keys": {"a": 1}}, {"view_auth": "x"}):
+        with pytest.raises(ValueError, match=r"universe://.*:5900\+"):
+            rlwire.serve(Corridor(), "universe://127.0.0.1:+0", **option)
 
 
-class TestFrames:
-    def test_pictures_are_uint8_boxes_of_pixels(self):
-        for shape in ((210, 160, 4), (84, 84)):
-            assert is_picture(gymnasium.spaces.Box(0, 255, shape, np.uint8))
-        for shape, dtype in (((4, 84, 84), "u1"), ((84, 84), "f4"), ((128, 4), "u1")):
-            assert not is_picture(gymnasium.spaces.Box(0, 255, shape, np.dtype(dtype)))
-        assert not is_picture(gymnasium.spaces.Discrete(3))
+def test_server_makes_environments_with_rendering():
+    with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0") as server:
+        assert isinstance(server, UniverseServer)
+        assert (server.display.width, server.display.height) == (600, 400)
+    with rlwire.serve(Pole, "universe://127.0.0.1:0+0", seed=3, lockstep=True) as server:
+        assert isinstance(server, UniverseServer)
+    with pytest.raises(TypeError, match="no pictures"):
+        rlwire.serve(
+            "gym:CartPole-v1", "universe://127.0.0.1:0+0", env_kwargs={"render_mode": None}
+        )
 
-    def test_images_are_converted_to_frames(self):
-        grey = np.arange(12, dtype=np.uint8).reshape(3, 4)
-        frame = as_frame(grey)
-        assert frame.shape == (3, 4, 3)
-        assert (frame == grey[:, :, None]).all()
-        assert (as_frame(grey[:, :, None]) == frame).all()
-        assert as_frame(np.zeros((3, 4, 4), np.uint8)).shape == (3, 4, 3)
-        for wrong in (grey.astype(np.float32), np.zeros((3, 4, 5), np.uint8), None, grey[:0]):
-            raised(ValueError, Display(8, 8).show, as_frame(wrong))
 
-    def test_greyscale_observation_is_shown_only_without_rendering(self):
-        environment = Corridor("rgb_array")
-        environment.observation_space = gymnasium.spaces.Box(0, 255, (24, 32), np.uint8)
-        assert frames_of(drive(environment))[1] == "render"
-        environment.render_mode = None
-        assert frames_of(drive(environment))[1] == "observation"
+def test_url_query_options_configure_the_server():
+    query = "keys=Left%3D0&keys=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
+    with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
+        assert isinstance(server, UniverseServer)
+        held = {frozenset({"Left"}): 0, frozenset({"Right", "space"}): 2}
+        assert server.player.controls._actions == held
+        where = f"127.0.0.1:{parse_url(server.url).port}"
+        with RewarderClient(where, auth="sesame") as agent:
+            assert agent.session.about[PIXELS] == "observation"
+    raised(ValueError, rlwire.serve, Corridor(), "universe://127.0.0.1:0+0?keys=Left")
+
+
+def test_pictures_are_uint8_boxes_of_pixels():
+    for shape in ((210, 160, 4), (84, 84)):
+        assert is_picture(gymnasium.spaces.Box(0, 255, shape, np.uint8))
+    for shape, dtype in (((4, 84, 84), "u1"), ((84, 84), "f4"), ((128, 4), "u1")):
+        assert not is_picture(gymnasium.spaces.Box(0, 255, shape, np.dtype(dtype)))
+    assert not is_picture(gymnasium.spaces.Discrete(3))
+
+
+def test_images_are_converted_to_frames():
+    grey = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    frame = as_frame(grey)
+    assert frame.shape == (3, 4, 3)
+    assert (frame == grey[:, :, None]).all()
+    assert (as_frame(grey[:, :, None]) == frame).all()
+    assert as_frame(np.zeros((3, 4, 4), np.uint8)).shape == (3, 4, 3)
+    for wrong in (grey.astype(np.float32), np.zeros((3, 4, 5), np.uint8), None, grey[:0]):
+        raised(ValueError, Display(8, 8).show, as_frame(wrong))
+
+
+def test_greyscale_observation_is_shown_only_without_rendering():
+    environment = Corridor("rgb_array")
+    environment.observation_space = gymnasium.spaces.Box(0, 255, (24, 32), np.uint8)
+    assert frames_of(drive(environment))[1] == "render"
+    environment.render_mode = None
+    assert frames_of(drive(environment))[1] == "observation"
 
 
 def test_program_exits_with_an_open_environment():

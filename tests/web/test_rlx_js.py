@@ -224,41 +224,42 @@ def test_rlx_js_reports_invalid_values_and_lost_connections(play, site, serve, u
         check_failures(play("fail", f"ws://{server.address}", unknown_client))
 
 
-class TestBrowser:
-    def test_page_of_another_origin_is_rejected(self, page, site, serve):
-        with serve(site.origin) as proxy:
-            other = site.origin.replace("127.0.0.1", "localhost")
-            report = page("play", f"ws://{proxy.address}", 1, 1, origin=other)
-            assert report["error"].startswith("RLXError: cannot connect")
-            assert not Balancer.seen
+def test_page_of_another_origin_is_rejected(page, site, serve):
+    with serve(site.origin) as proxy:
+        other = site.origin.replace("127.0.0.1", "localhost")
+        report = page("play", f"ws://{proxy.address}", 1, 1, origin=other)
+        assert report["error"].startswith("RLXError: cannot connect")
+        assert not Balancer.seen
 
-    def test_example_page_shows_the_error_of_the_agent(self, page, site, serve):
-        with serve(site.origin) as proxy:
+
+def test_example_page_shows_the_error_of_the_agent(page, site, serve):
+    with serve(site.origin) as proxy:
+        address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
+        # Its states are of four numbers; the agent wants five, and says so.
+        report = page("watch", address, "can't update state")
+        assert report["result"]["canvases"] == 3
+
+
+def test_howto_trainer_steps_the_carts_of_a_page(site, tmp_path):
+    """docs/howto/train.md: a page's three carts are a trainer's environments."""
+    page = (HERE.parents[1] / "docs" / "howto" / "train.md").read_text("utf-8")
+    trainer = re.findall(r"```python\n(.*?)```", page, re.S)[2]
+    assert "cartpole.html?agents=3&speed=0" in page
+    assert "rlx://localhost:7001" in trainer
+    place = tmp_path / "trainer"
+    trainer = trainer.replace("rlx://localhost:7001", f"rlx+unix://{place}")
+    with (
+        subprocess.Popen([sys.executable, "-c", trainer], stdout=subprocess.PIPE) as process,
+        RLXPageServer(f"rlx+unix://{place}", "127.0.0.1:0", origins=[site.origin]) as proxy,
+    ):
+        try:
+            while not place.exists():
+                assert process.poll() is None
+                time.sleep(0.02)
             address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
-            # Its states are of four numbers; the agent wants five, and says so.
-            report = page("watch", address, "can't update state")
-            assert report["result"]["canvases"] == 3
-
-    def test_howto_trainer_steps_the_carts_of_a_page(self, site, tmp_path):
-        """docs/howto/train.md: a page's three carts are a trainer's environments."""
-        page = (HERE.parents[1] / "docs" / "howto" / "train.md").read_text("utf-8")
-        trainer = re.findall(r"```python\n(.*?)```", page, re.S)[2]
-        assert "cartpole.html?agents=3&speed=0" in page
-        assert "rlx://localhost:7001" in trainer
-        place = tmp_path / "trainer"
-        trainer = trainer.replace("rlx://localhost:7001", f"rlx+unix://{place}")
-        with (
-            subprocess.Popen([sys.executable, "-c", trainer], stdout=subprocess.PIPE) as process,
-            RLXPageServer(f"rlx+unix://{place}", "127.0.0.1:0", origins=[site.origin]) as proxy,
-        ):
-            try:
-                while not place.exists():
-                    assert process.poll() is None
-                    time.sleep(0.02)
-                address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
-                with browser(f"{site.origin}/{address}", tmp_path):
-                    output, _ = process.communicate(timeout=90)
-            finally:
-                process.kill()
-        assert process.returncode == 0
-        assert re.search(rb"^[2-9]\d\d steps with", output, re.M)
+            with browser(f"{site.origin}/{address}", tmp_path):
+                output, _ = process.communicate(timeout=90)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert re.search(rb"^[2-9]\d\d steps with", output, re.M)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rlwire.errors import PeerError
+from rlwire.limits import Limits
 from rlwire.universe.rewarder import RewarderClient
 from rlwire.universe.rewarder.player import EnvironmentRewarder
 from rlwire.urls import parse_url
@@ -169,18 +170,14 @@ def raises(kind):
 SEEN = Scripted.seen
 HELD = {"a": 1}
 HELD["self"] = HELD
-DEEP = 0
-for _ in range(100):
-    DEEP = [DEEP]
 
 
 @pytest.fixture
 def scripted():
     environment = Scripted()
+    options = {"auth": None, "about": {"x": 1}, "limits": Limits(message=20_000)}
     with (
-        EnvironmentRewarder(
-            environment, "127.0.0.1:0", lockstep=True, auth=None, about={"x": 1}
-        ) as server,
+        EnvironmentRewarder(environment, "127.0.0.1:0", lockstep=True, **options) as server,
         RewarderClient(str(server.address)) as client,
     ):
         assert client.session.about["x"] == 1
@@ -250,13 +247,12 @@ def test_failed_reset_gets_an_error_reply_and_the_next_succeeds(scripted, fault)
     ("info", "expected"),
     [
         (None, {}), ([("a", 1)], {}), ({"a": 1, "odd": object()}, {"a": 1}),
-        (HELD, {"a": 1}), ({"a": 1, "deep": DEEP}, {"a": 1}),
-        ({"a": 1, 0: 3}, {"a": 1}), ({"a": 1, "many": np.zeros(1 << 20)}, {"a": 1}),
-        ({"a": 1, "many": [0] * (1 << 19), "more": [0] * (1 << 19)}, {}),
+        (HELD, {"a": 1}), ({"a": 1, "many": np.zeros(10_001)}, {"a": 1}),
+        ({"a": 1, "many": [0] * 6000, "more": [0] * 6000}, {}),
         ({"a": "NaN", "b": math.nan, "c": {"d": [-math.inf, "=Infinity"]}}, ...),
         ({"a": np.array([np.nan, 1, np.inf], np.float32), "b": np.float32("-inf")}, ...),
     ],
-    ids=["None", "list", "object", "held", "deep", "key", "many", "all", "text", "array"],
+    ids=["None", "list", "object", "held", "many", "all", "text", "array"],
 )  # fmt: skip
 def test_unencodable_info_never_fails_a_step(scripted, info, expected):
     environment, server, client = scripted

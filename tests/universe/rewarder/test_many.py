@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -14,29 +15,15 @@ from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_hea
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
 from rlwire.websocket import connect
 from tests.raising import raised
-from tests.transports.drivers import meanwhile
+from tests.transports.drivers import LOOPS, meanwhile, new_loop
 from tests.waiting import eventually
 
 
-def _uvloop():
-    uvloop = pytest.importorskip("uvloop")
-    return uvloop.new_event_loop()
+@pytest.fixture(params=LOOPS)
+def factory(request):
+    return partial(new_loop, request.param)
 
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": _uvloop}
-loops = pytest.mark.parametrize("factory", list(LOOPS.values()), ids=list(LOOPS))
-
-
-def run(factory, main):
-    loop = factory()
-    try:
-        return loop.run_until_complete(main)
-    finally:
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
-
-
-@loops
 def test_server_works_with_each_event_loop(answering, factory):
     server = answering(
         on_action=lambda action: server.text(f"heard {action.action[0][1]}"), loop_factory=factory
@@ -65,7 +52,9 @@ def test_server_works_with_each_event_loop(answering, factory):
             with pytest.raises(PeerError, match="stops"):
                 await waiting
 
-    run(factory, main())
+    loop = factory()
+    loop.run_until_complete(main())
+    loop.close()
 
 
 class Numbers(RewarderClientSession):
@@ -94,7 +83,6 @@ def watch(server, most, over):
     return session.seen
 
 
-@loops
 def test_rewards_are_counted_while_clients_connect_and_close(serving, factory):
     """Each observer sees every reward in order while it is there."""
     count = 10_000
@@ -150,7 +138,6 @@ def test_new_client_over_the_backlog_is_closed_as_slow(serving, monkeypatch):
     assert server.clients == 0
 
 
-@loops
 def test_messages_queued_for_the_loop_keep_their_order(serving, join, factory):
     """Neither by what the loop itself says then, nor by what the same thread says after it."""
     busy, go_on = threading.Event(), threading.Event()

@@ -1,12 +1,10 @@
 import asyncio
-import socket
 
 import numpy as np
 import pytest
 
 from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
-from rlwire.transports.sockets import Timeouts
 from rlwire.universe.rfb import AsyncRfbClient, Display, RfbClient, RfbServer
 from tests.raising import raised
 
@@ -91,9 +89,3 @@ def test_client_reconnects_and_keeps_its_framebuffer():
     assert client.ended
     assert (client.snapshot() == frame).all()
     client.close()
-
-
-def test_silent_server_exceeds_the_connect_timeout():
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = RfbClient(silent.getsockname(), timeout=Timeouts(connect=0.05))
-        raised(DeadlineExceeded, client.connect)
