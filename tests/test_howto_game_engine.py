@@ -16,7 +16,6 @@ from tests.programs import free_port
 
 _, COMPILE = code(PAGES["game_engine"], "sh")
 (TRAINER,) = code(PAGES["game_engine"])
-RAY_OF_ITS_OWN = 'ray.init(address="local", include_dashboard=False)'
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the program uses POSIX's sockets")
 
@@ -113,20 +112,14 @@ def test_game_engine_program_reports_the_trainers_error(program):
         assert player.returncode == 1
 
 
-@pytest.mark.ray
-@pytest.mark.timeout(600)
-def test_rllib_trains_the_game_engine_program(program, cluster):
+def check_that_rllib_trains(program):
+    """Run the page's trainer, which starts Ray, and two games."""
     port = str(free_port())
-    text = TRAINER
-    for own, tests in (('"port": 5555', f'"port": {port}'), (RAY_OF_ITS_OWN, "ray.init()")):
-        assert own in text
-        text = text.replace(own, tests)
+    assert '"port": 5555' in TRAINER
+    text = TRAINER.replace('"port": 5555', f'"port": {port}')
     players = []
     with subprocess.Popen(
-        [sys.executable, "-c", text],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "RAY_ADDRESS": cluster},
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True
     ) as trainer:
         try:
             while len(players) < 2:  # until it listens

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,15 +10,19 @@ import sys
 import pytest
 
 import rlwire
+from rlwire.registry import PROTOCOLS
 from tests import (
     howtos,
     test_howto_c_simulator,
+    test_howto_game_engine,
     test_howto_gateway,
     test_howto_own_algorithm,
     test_howto_watch_and_play,
 )
+from tests.consumers import test_page
+from tests.programs import Serving, free_port
 from tests.relaax.applications import test_templates
-from tests.test_howto_train import PYTHON_CALLERS, check_that_it_learns
+from tests.test_howto_train import PYTHON_CALLERS, check_that_it_learns, running
 from tests.training import test_train
 
 
@@ -71,6 +76,82 @@ def drop_ins(folder):
     subprocess.run([sys.executable, "-c", use], cwd=folder, check=True)
 
 
+FRONT_DOOR = """
+import numpy as np
+import rlwire
+for url in ("dm-env-rpc://localhost:0", "perlert://localhost:0", "universe://localhost:+0"):
+    with rlwire.serve("gym:CartPole-v1", url) as server, rlwire.make(server.url) as env:
+        env.reset(seed=1)
+        env.step(1)
+class Agent:
+    init = reset = lambda self, exploit=False: True
+    update = lambda self, reward, state, terminal: 1
+for url, played in (
+    ("rlx://localhost:0", lambda server: Agent()),
+    ("openpi://localhost:0", lambda observation: {"actions": np.array([1])}),
+):
+    with rlwire.serve(played, url) as server:
+        assert rlwire.play("gym:CartPole-v1", server.url, episodes=1)
+"""
+
+
+def front_door(folder):
+    """Each protocol works, and lists its options."""
+    subprocess.run([sys.executable, "-c", FRONT_DOOR], cwd=folder, check=True)
+    for scheme in PROTOCOLS:
+        words = ["rlwire", "serve", f"{scheme}://", "--help"]
+        assert "--record" in subprocess.check_output(words, cwd=folder, text=True)
+
+
+def browser(folder):
+    """Run the page's commands, and open its address until a cart has balanced."""
+    (agent,), port = howtos.code(howtos.PAGES["browser"]), str(free_port())
+    (folder / "my_agents.py").write_text(agent, "utf-8")
+    serve, site = howtos.code(howtos.PAGES["browser"], "")[0].replace("8000", port).splitlines()
+    serve = serve.replace(":9000", ":0")
+    with Serving(folder, "-m", *shlex.split(serve)) as server, running(["sh", "-c", site]):
+        address = f"http://localhost:{port}/cartpole.html?speed=0&proxy=ws"
+        address += server.url.removeprefix("rlx-ws")
+        with test_page.browser("about:blank", folder) as page:
+            page.call("Page.navigate", url=address)
+            test_page.wait_until(lambda: page.text("best") in map(str, range(100, 501)))
+
+
+def game_engine(folder):
+    _, compile_ = howtos.code(howtos.PAGES["game_engine"], "sh")
+    (folder / "tests").symlink_to(howtos.ROOT / "tests")
+    subprocess.run(["sh", "-ec", compile_], cwd=folder, check=True)
+    test_howto_game_engine.check_that_rllib_trains(folder / "sampler")
+
+
+PICKLE = """
+import os, pickle, sys, grpc
+from lerobot.transport import services_pb2, services_pb2_grpc
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+stub = services_pb2_grpc.AsyncInferenceStub(grpc.insecure_channel(sys.argv[1]))
+stub.Ready(services_pb2.Empty(), wait_for_ready=True, timeout=600)
+try:
+    stub.SendPolicyInstructions(services_pb2.PolicySetup(data=pickle.dumps(Bomb())))
+except grpc.RpcError as error:
+    print(error.details())
+"""
+
+
+def lerobot(folder):
+    """The policy server loads no pickle, and the robot's client starts."""
+    server, client = howtos.code(howtos.PAGES["lerobot"], "")
+    client = "".join(server.splitlines(True)[:2]) + client
+    words, address = [sys.executable, "-c"], f"127.0.0.1:{free_port()}"
+    with running([*words, server, "--host=127.0.0.1", f"--port={address[10:]}"], cwd=folder):
+        refused = subprocess.check_output([*words, PICKLE, address], cwd=folder, text=True)
+    assert 'rlwire.install("lerobot")' in refused
+    assert not (folder / "ran").exists()
+    options = subprocess.check_output([*words, client, "--help"], cwd=folder, text=True)
+    assert "--server_address" in options
+
+
 def rllib(folder):
     from tests import test_howto_rllib
     from tests.training import test_howto_ray_cluster
@@ -93,21 +174,30 @@ def watch(folder):
     )
 
 
-# What to run of a page, if it is more than programs that end. The lane `ray` has those for RLlib.
+# What to run of a page, if it is more than programs that end.
 OWN = {
     "applications": test_templates.test_howto_commands_create_and_run_an_application,
+    "browser": browser,
     "c_simulator": build,
+    "drop_ins": drop_ins,
+    "front_door": front_door,
+    "game_engine": game_engine,
     "gateway": lambda to: [test(to) for test in test_howto_gateway.PAIRS],
     "inspect": inspect,
-    "drop_ins": drop_ins,
+    "lerobot": lerobot,
     "measure": bench,
     "rllib": rllib,
     "own_algorithm": test_howto_own_algorithm.test_algorithm_folder_learns,
     "train": train,
     "watch_and_play": watch,
 }
-ENDING = "agents_together many_environments policy_server secure serve universe"
-MARKS = {"train": pytest.mark.training, "rllib": pytest.mark.ray}
+# LeRobot with what it requires has 8 GB.
+MARKS = {
+    "game_engine": pytest.mark.ray,
+    "lerobot": pytest.mark.long,
+    "rllib": pytest.mark.ray,
+    "train": pytest.mark.training,
+}
 made = {}
 
 
@@ -116,7 +206,7 @@ made = {}
     "page",
     [
         pytest.param(page, marks=MARKS.get(page, pytest.mark.consumers))
-        for page in (*OWN, *ENDING.split())
+        for page in sorted(howtos.PAGES)
     ],
 )
 def test_howto_runs_with_only_the_packages_it_installs(page, tmp_path_factory, monkeypatch):
@@ -132,5 +222,8 @@ def test_howto_runs_with_only_the_packages_it_installs(page, tmp_path_factory, m
     for name, value in howtos.shell(tmp_path_factory.mktemp("shell")).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(rlwire, "__path__", [os.environ["PYTHONPATH"] + "/rlwire"])
-    run = OWN.get(page, lambda folder: howtos.run(howtos.PAGES[page], folder))
-    run(tmp_path_factory.mktemp(page))
+    folder = tmp_path_factory.mktemp(page)
+    if page in OWN:
+        OWN[page](folder)
+    else:
+        assert howtos.run(howtos.PAGES[page], folder)
