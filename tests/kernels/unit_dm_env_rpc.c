@@ -67,3 +67,21 @@ CASE(values_may_change_after_measuring) {
         free(room);
     }
 }
+
+CASE(a_tensor_is_read_back) {
+    static const float numbers[] = {1.5F, 2.5F};
+    static const int64_t shape[] = {2};
+    float back[2] = {0, 0};
+    rlw_cursor c;
+    rlw_tensor t;
+    rlw_writer w;
+    rlw_writer_init(&w, NULL, 0);
+    EQUAL(rlw_put_tensor(&w, RLW_TENSOR_FLOAT, numbers, 2, shape, 1), RLW_OK);
+    rlw_cursor_init(&c, w.start, rlw_written(&w));
+    EQUAL(rlw_tensor_read(&c, 32, &t), RLW_OK);
+    EQUAL(rlw_tensor_infer(&c, &t), RLW_OK);
+    EQUAL(t.total, 2);
+    EQUAL(rlw_tensor_decode(&c, &t, back), RLW_OK);
+    CHECK(memcmp(back, numbers, sizeof numbers) == 0);
+    rlw_writer_free(&w);
+}

@@ -26,6 +26,19 @@ CASE(integers_take_the_type_that_holds_them) {
     HOLDS(&w, "\x0a\xff\xff\xff\x7f\xff\xff\xff\xff");
 }
 
+/* A byte that no enumerator has must never become one: in C++ that is undefined. */
+CASE(unknown_type_bytes_are_rejected) {
+    rlw_rlx_reader reader;
+    rlw_rlx_value value;
+    unsigned type;
+    for (type = 0; type < 256; type++) {
+        uint8_t bytes[9] = {0};
+        bytes[0] = (uint8_t)type;
+        rlw_rlx_reader_init(&reader, bytes, sizeof bytes, &defaults);
+        EQUAL(rlw_rlx_read(&reader, &value) == RLW_BAD_TYPE, type > RLW_RLX_DICT);
+    }
+}
+
 /* One entry of each kind. */
 static rlw_status put_all(rlw_writer *w) {
     static const uint32_t shape[1] = {3};

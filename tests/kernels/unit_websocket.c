@@ -5,7 +5,7 @@ CASE(masks_at_every_place_in_a_cache_line) {
     static const uint8_t key[4] = {0x12, 0x00, 0xff, 0x80};
     enum { MOST_BYTES = 420 };
     static uint8_t data[MOST_BYTES];
-    uint8_t *there = malloc(MOST_BYTES + 66), *copy = malloc(MOST_BYTES + 66);
+    uint8_t *there = (uint8_t *)malloc(MOST_BYTES + 66), *copy = (uint8_t *)malloc(MOST_BYTES + 66);
     size_t place, size, phase, i;
     CHECK(there != NULL && copy != NULL);
     for (i = 0; i < MOST_BYTES; i++) data[i] = (uint8_t)(i * 37 + 5);
