@@ -136,7 +136,6 @@ def test_page_on_security_lists_every_protocol():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_listen_on_loopback_or_with_tls_and_a_secret(page):
-    """A block or paragraph that listens to other machines has both beside it."""
     for block in re.split(r"\n\n(?!\s)|\n(?=- )", page.read_text("utf-8")):
         anywhere = r"(0\.0\.0\.0|\[::\])"
         if re.search(rf"://{anywhere}|host\W+{anywhere}|\"{anywhere}:", block):
@@ -145,7 +144,6 @@ def test_pages_listen_on_loopback_or_with_tls_and_a_secret(page):
 
 
 def test_options_named_in_pages_exist(capsys):
-    """Each option of `rlwire` that a page names is one that the program has."""
     for command in (
         (),
         ("bench",),

@@ -13,12 +13,8 @@ from rlwire.sessions.grpc import CallEnded, CallStatus
 from rlwire.sessions.websocket import Closed
 
 BASES = {
-    "EncodeError": ValueError,
-    "DecodeError": ValueError,
-    "LimitExceeded": ValueError,
-    "LocalProtocolError": Exception,
-    "RemoteProtocolError": Exception,
-    "PeerError": Exception,
+    **dict.fromkeys(("EncodeError", "DecodeError", "LimitExceeded"), ValueError),
+    **dict.fromkeys(("LocalProtocolError", "RemoteProtocolError", "PeerError"), Exception),
     "DeadlineExceeded": TimeoutError,
     "ConnectionClosed": ConnectionError,
     "MissingExtra": ImportError,

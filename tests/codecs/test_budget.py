@@ -227,7 +227,6 @@ def test_scalar_of_another_length_than_its_dtype_is_rejected(kind, size):
 
 
 def test_item_counts_as_256_bytes_in_each_codec():
-    """The number that `Limits` states."""
     for decode, wire in [
         (rlx.decode, rlx.encode({"a": [1, 2, {"b": 3}]})),
         (msgpack.decode, plain.packb({"a": [1, 2, {"b": 3}]})),

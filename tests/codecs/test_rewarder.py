@@ -174,7 +174,6 @@ def test_numpy_rewards_are_encoded_as_numbers(reward, text):
     ],
 )  # fmt: skip
 def test_malformed_message_error_has_offset_or_path(text, where):
-    """Errors have the offset, or the path and, if it was read, the method."""
     caught = raised(DecodeError, r.decode, text)
     assert where == (caught.offset if isinstance(where, int) else caught.path)
     method = re.match(rb'{"method":"(v.[a-z.]+)"', text)

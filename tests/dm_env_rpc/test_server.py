@@ -34,7 +34,6 @@ def test_bounds_are_checked_unless_disabled(workers):
 
 
 def test_server_answers_undecodable_requests_and_keeps_the_call_open(workers):
-    """Whoever sends them hears why, and may go on; so may all others."""
     create = dm_env_rpc_pb2.EnvironmentRequest(create_world=dm_env_rpc_pb2.CreateWorldRequest())
     messages = [b"\xff\xff", b"", b"\x0a\x05", create.SerializeToString()]
     with Server(World, "127.0.0.1:0", workers=workers) as server:
@@ -94,7 +93,6 @@ OTHER_KINDS = [
 
 
 def test_client_and_server_reject_actions_of_another_dtype_kind(workers):
-    """Refused by the client before anything is sent, and by the server that is sent them."""
     environment = Kinds()
     plain = {"turn": 1, "steer": [0.5, 0.0], "gear": 3}
     with (

@@ -46,7 +46,6 @@ def test_corpus_is_small_and_has_inputs_for_each_decoder():
 
 
 def test_feed_functions_detect_a_faulty_decoder(monkeypatch):
-    """The functions fail for a decoder that raises, takes or returns what it must not."""
     message = messages.seeds("rewarder")[0]
     decode = decoders.rewarder.decode
 

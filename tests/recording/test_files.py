@@ -184,7 +184,6 @@ def test_reader_accepts_lz4_and_zstd_but_no_decompression_bomb(packed, tmp_path)
 
 
 def test_chunks_of_a_file_share_one_decompression_budget(tmp_path):
-    """Each chunk is small enough, all of them are not."""
     from mcap.writer import CompressionType, Writer
 
     with open(tmp_path / "run.mcap", "wb") as file:

@@ -16,6 +16,7 @@ from rlwire.recording.files import packets
 from rlwire.recording.recorder import FileRecording, Recorder
 from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
+from tests.ends import TIMES
 from tests.recording.captures import AgentAndPolicy
 
 pytest.importorskip("mcap")
@@ -74,10 +75,6 @@ PORTS = {
 }
 
 
-class Times:
-    read = write = idle = first_message = None
-
-
 def viewer_session(password):
     newest = NumberedFrame(0, np.zeros((4, 4, 3), np.uint8))
     return RfbServerSession(FrameEncoder(lambda: newest), password=password)
@@ -85,7 +82,7 @@ def viewer_session(password):
 
 def hear(session, tap, pieces):
     """Give an accepted connection these pieces, and record it."""
-    core = StreamCore(session, "peer", Times(), True, tap)
+    core = StreamCore(session, "peer", TIMES, True, tap)
     core.begin()
     try:
         for data in pieces:

@@ -329,7 +329,6 @@ def test_disk_error_ends_the_recording_but_not_the_connection(tmp_path, monkeypa
 
 
 def test_connection_opened_during_file_close_is_recorded_in_one_file(tmp_path, monkeypatch):
-    """Each connection is in one file, whole."""
     monkeypatch.setattr(recorder, "_LINGER", 0.0)
     what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
 

@@ -118,7 +118,6 @@ INT32 = part(4, part(1, b"\x01\x02\x03"))  # three elements
     ],
 )
 def test_malformed_tensor_error_has_its_path_in_each_message(tensor):
-    """Wherever a tensor can stand: the path names it, the offset lies in it."""
     manager = d.SpecManager({1: d.make_spec("x", (-1,), np.int32)})
     places = [
         (d.decode_request, action(tensor), "$.step.actions[1]"),
@@ -156,7 +155,6 @@ def test_broadcast_tensor_over_the_expanded_limit_is_rejected(tensor):
 
 
 def test_broadcast_message_is_decoded_as_one_item():
-    """One item stands for all of them."""
     tensor = part(11, part(1, b"")) + part(15, varint(2**28))
     with at_most(100_000):
         decoded = d.decode_request(action(tensor))
@@ -207,8 +205,7 @@ def test_limit_error_has_limit_size_offset_and_path(name, most, size, offset, pa
     response = path.startswith(("$.join_world", "$.error"))
     decode = d.decode_response if response else d.decode_request
     decode(data)
-    caught = raised(LimitExceeded, decode, data, limits=Limits(**{name: most}))
-    problem = caught
+    problem = raised(LimitExceeded, decode, data, limits=Limits(**{name: most}))
     assert (problem.limit, problem.size, problem.offset, problem.path) == (name, size, offset, path)
 
 
@@ -252,9 +249,7 @@ def test_numeric_keys_count_toward_the_keys_limit():
     assert len(d.decode_request(data, limits=few).actions) == 3
     names = d.encode_request(d.CreateWorldRequest({name: one for name in "abcdef"}))
     d.decode_request(names, limits=few)
-    with pytest.raises(LimitExceeded) as caught:  # over both pieces
-        d.decode_request(data + data, limits=few)
-    problem = caught.value
+    problem = raised(LimitExceeded, d.decode_request, data + data, limits=few)  # over both pieces
     assert (problem.limit, problem.size, problem.path) == ("keys", 4, "$.step.actions")
     spec = d.make_spec("move", (), np.int32)
     specs = d.ActionObservationSpecs({1: spec}, dict.fromkeys(range(3), spec))

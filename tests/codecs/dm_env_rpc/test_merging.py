@@ -268,7 +268,6 @@ ONE = struct.pack("<f", 1.0)
 @example(field(3, field(1, b"a")) + field(3, field(1, b"")) + field(15, 0), [], None)
 @settings(max_examples=8 * settings().max_examples)
 def test_random_tensor_is_decoded_as_by_the_reference_or_rejected(protobuf, wire, more, cut):
-    """Also where it has another shape, or ends early."""
     buffer = bytearray(b"".join([wire, *more])[:cut])
     try:
         expected = protobuf.tensor_from_pb(dm_env_rpc_pb2.Tensor.FromString(bytes(buffer)))
@@ -352,7 +351,6 @@ def by_name(decode, manager, wire, values):
 @given(wire=wires({3: REQUESTS[3], 6: REQUESTS[6]}))
 @settings(max_examples=3 * settings().max_examples)
 def test_step_requests_round_trip_through_protobuf(protobuf, wire):
-    """The way of their own reads and writes the same."""
     message = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentRequest.FromString(wire))
     if not isinstance(message, d.StepRequest):
         assert d.decode_step_request(d.SpecManager({}), wire) is None

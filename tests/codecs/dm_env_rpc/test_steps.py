@@ -70,7 +70,6 @@ def test_response_with_500_observations_round_trips():
 
 
 def test_observation_requested_100000_times_is_encoded_once():
-    """Redundant, not slow."""
     wire = d.encode_step_request(ACTOR, {}, [2] * 100_000)
     decoded = d.decode_step_request(ACTOR, wire)
     assert decoded is not None

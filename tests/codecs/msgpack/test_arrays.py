@@ -21,12 +21,9 @@ DTYPES = [*NUMBERS, *(">" + name for name in NUMBERS if name[-1] not in "?1"), "
 
 def layouts(dtype):
     base = np.arange(24).astype(dtype).reshape(2, 3, 4)
+    views = [base, np.asfortranarray(base), base[::-1, ::2, 1:], base.T, base[0, 0, 0:0]]
     return [
-        base,
-        np.asfortranarray(base),
-        base[::-1, ::2, 1:],
-        base.T,
-        base[0, 0, 0:0],
+        *views,
         np.zeros((0, 3, 0), dtype),
         np.array(base[1, 1, 1]),
         np.broadcast_to(base[0, 0], (3, 4)),

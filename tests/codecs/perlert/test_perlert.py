@@ -171,17 +171,7 @@ def test_header_numbers_are_63_bit_naturals():
         assert p.decode_client_message(b"n:" + text + b";lobby") == p.LobbyRequest("n", number)
     assert p.decode_client_message(b"n:" + b"0" * 900 + b"7;lobby").number == 7
     assert p.encode(p.LobbyRequest("n", 7)) == b"n:7;lobby"
-    for text in (
-        b"",
-        b"-1",
-        b"+1",
-        b"1.0",
-        b" 1",
-        b"1 ",
-        b"1_0",
-        b"\xd9\xa1",
-        b"9223372036854775808",
-    ):
+    for text in [*b"-1 +1 1.0 1_0 \xd9\xa1 9223372036854775808".split(), b"", b" 1", b"1 "]:
         raised(DecodeError, p.decode_client_message, b"n:" + text + b";lobby")
         raised(DecodeError, p.decode_server_message, b"n:1:" + text + b":0;obs=;reward=;done=true")
         raised(DecodeError, p.decode_server_message, b"n:1:0:" + text + b";obs=;reward=;done=true")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from rlwire.codecs.rfb import Framebuffer, RectangleDecoder
+from rlwire.codecs.rfb import encoder as encoders
 from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
 from rlwire.codecs.rfb.messages import RGB888, Encoding, PixelFormat
 from tests.codecs.rfb.reference import show
@@ -155,13 +156,8 @@ def test_changed_areas_do_not_overlap(width, height, tile, seed, data):
 def test_encoder_rejects_invalid_frames_and_areas():
     encoder = RectangleEncoder(RGB888, encoding=Encoding.RAW)
     good = np.zeros((4, 5, 3), np.uint8)
-    for bad in (
-        np.zeros((4, 5), np.uint8),
-        np.zeros((4, 5, 4), np.uint8),
-        np.zeros((4, 5, 3), np.uint16),
-        np.zeros((0, 5, 3), np.uint8),
-        np.zeros((1, 65536, 3), np.uint8),
-    ):
+    shapes = (4, 5), (4, 5, 4), (0, 5, 3), (1, 65536, 3)
+    for bad in (*(np.zeros(shape, np.uint8) for shape in shapes), good.astype(np.uint16)):
         with pytest.raises(ValueError, match=r"a frame .*not "):
             encoder.encode(bad, [(0, 0, 1, 1)])
         with pytest.raises(ValueError, match=r"a frame .*not "):
@@ -171,12 +167,8 @@ def test_encoder_rejects_invalid_frames_and_areas():
         raised(ValueError, encoder.encode, good, [area])
     raised(ValueError, changed, good, np.zeros((5, 5, 3), np.uint8))
     assert "tile" in str(raised(ValueError, changed, good, good, 0))
-    for options in (
-        {"encoding": 1},
-        {"encoding": 16},
-        {"encoding": 7, "quality": 0},
-        {"compression": 10},
-    ):
+    wrong = [{"encoding": 1}, {"encoding": 16}, {"encoding": 7, "quality": 0}, {"compression": 10}]
+    for options in wrong:
         with pytest.raises(ValueError, match=r"encoding|quality|compression"):
             RectangleEncoder(RGB888, **{"encoding": 0, **options})
 
@@ -189,9 +181,7 @@ def test_deflater_error_propagates(monkeypatch):
         def flush(self, mode):
             return b""
 
-    from rlwire.codecs.rfb import encoder as module
-
-    monkeypatch.setattr(module, "compressor", lambda level: Broken())
+    monkeypatch.setattr(encoders, "compressor", lambda level: Broken())
     encoder = RectangleEncoder(RGB888, encoding=Encoding.TIGHT)
     frame = frames(100, 100, 30, 1, 0)
     before = sys.getrefcount(frame)

@@ -111,7 +111,6 @@ def test_random_bytes_are_decoded_as_by_the_oracle_or_rejected(oracle, same, dat
     count=st.integers(0, 2),
 )
 def test_dtype_names_are_parsed_as_by_numpy_or_rejected(oracle, same, name, count):
-    """Which texts name a dtype, and which dtype."""
     text = name.encode()
     head = b"\1\0\0\0\0\0\0\0\7" + len(text).to_bytes(4, "little") + text
     try:
@@ -128,7 +127,6 @@ def test_dtype_names_are_parsed_as_by_numpy_or_rejected(oracle, same, name, coun
 
 
 def test_mutated_message_is_decoded_as_by_the_oracle_or_rejected(oracle, same):
-    """Nothing but the two errors, and the same verdict as the oracle's."""
     chance = random.Random(4711)
     decoders = [
         rlx.RLXDecoder(copy=copy, images=images)

@@ -64,13 +64,8 @@ def test_decoder_accepts_any_buffer_type():
     framer = f.FrameDecoder(True)
     with mmap.mmap(-1, len(wire)) as room:
         room[:] = wire
-        for buffer in (
-            wire,
-            bytearray(wire),
-            memoryview(wire),
-            np.frombuffer(wire, np.uint8),
-            room,
-        ):
+        arrays = np.frombuffer(wire, np.uint8), room
+        for buffer in (wire, bytearray(wire), memoryview(wire), *arrays):
             assert framer.message(buffer, len(wire)) == b"abc"
             assert framer.frame_size(buffer, 0, len(wire)) == len(wire)
             assert framer.frame(buffer) == (f.BINARY, True, b"abc")
@@ -115,16 +110,10 @@ def test_endpoint_kind_selects_the_message_type(kind, text, binary):
 def test_message_returns_none_for_frames_off_the_fast_path():
     framer = f.FrameDecoder(False)
     for wire in (
-        SERVER.frame(f.PING, b""),
-        SERVER.frame(f.CLOSE, b"\x03\xe8"),
-        SERVER.frame(f.TEXT, b"a", False),
-        SERVER.frame(f.CONTINUATION, b"a"),
-        SERVER.frame(f.TEXT, b"\xff"),
-        CLIENT.frame(f.TEXT, b"a"),
-        b"\xf1\x00",
-        b"\x83\x00",
-        b"\x81",
-        b"",
+        *(SERVER.frame(f.PING, b""), SERVER.frame(f.CLOSE, b"\x03\xe8")),
+        *(SERVER.frame(f.TEXT, b"a", False), SERVER.frame(f.CONTINUATION, b"a")),
+        *(SERVER.frame(f.TEXT, b"\xff"), CLIENT.frame(f.TEXT, b"a")),
+        *(b"\xf1\x00", b"\x83\x00", b"\x81", b""),
     ):
         assert framer.message(wire, len(wire)) is None
 

@@ -86,7 +86,6 @@ def events(seen):
 
 
 def test_sessions_exchange_the_datagrams_of_figure_1():
-    """Both sessions exchange the datagrams of the draft."""
     server, client = PerlertServerSession(rollout_port=32323), ("10.0.0.9", 55555)
     city = server.add_instance("city", 7, {"agent0": "citizen"})
     player = Player()

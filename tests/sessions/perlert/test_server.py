@@ -83,21 +83,11 @@ class Server:
 
 def test_server_sends_nothing_to_unregistered_clients():
     server = Server("a b").join(a=ANN)
-    for body in (
-        "ready=a,true",
-        "ready=x,true",
-        "register=a,eve",
-        "register=x,eve",
-        "action=run",
-        "action=",
-        "lobby;;",
-        "nonsense",
-        "",
-        "registered=a",
-        "a=open,agent,cpu,ready",
-        "start=port:5",
-        "message=hello",
-    ):
+    for body in [
+        *("ready=a,true", "ready=x,true", "register=a,eve", "register=x,eve", "action=run"),
+        *("action=", "lobby;;", "nonsense", "", "registered=a", "a=open,agent,cpu,ready"),
+        *("start=port:5", "message=hello"),
+    ]:
         server.lobby(EVE, body)
         server.rollout(EVE, body)
     server.rollout(EVE, "lobby")
