@@ -30,8 +30,9 @@ _CURVES: Final = 32  # of a topic, and 8 of an array
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]+|(?:/[a-zA-Z0-9_-]+)+")
 """What needs no quotes in Foxglove's message paths: the name of a field or topic."""
 
-_TIME: Final = {"sec": {"type": "integer"}, "nsec": {"type": "integer"}}
-_IMAGE: Final = {  # Foxglove's own schema
+_NUMBER: Final = {"type": "integer", "minimum": 0}
+_TIME: Final = {"sec": _NUMBER, "nsec": {**_NUMBER, "maximum": 999_999_999}}
+_IMAGE: Final = {  # Foxglove's own schema, without descriptions
     "title": "foxglove.CompressedImage",
     "type": "object",
     "properties": {
@@ -40,6 +41,7 @@ _IMAGE: Final = {  # Foxglove's own schema
         "data": {"type": "string", "contentEncoding": "base64"},
         "format": {"type": "string"},
     },
+    "required": ["timestamp", "frame_id", "data", "format"],
 }
 
 
@@ -123,7 +125,7 @@ class _Export:
                 Image.fromarray(image).save(png, "png", compress_level=1)
                 data = base64.b64encode(png.getvalue()).decode()
                 time = dict(zip(_TIME, divmod(at, 10**9), strict=True))
-                picture = {"timestamp": time, "frame_id": "", "data": data, "format": "png"}
+                picture = {"timestamp": time, "frame_id": "camera", "data": data, "format": "png"}
                 self._write(f"{connection}/image{name and f'/{name}'}", at, picture, _IMAGE)
 
     def _write(self, topic: str, at: int, value: Any, schema: Any = None) -> None:
@@ -137,18 +139,26 @@ class _Export:
         self._writer.add_message(self.topics[topic][0], at, json.dumps(value).encode(), at)
 
     def layout(self) -> dict[str, Any]:
-        """Return a layout of Foxglove: a plot of the numbers beside the first image."""
-        paths: list[str] = []
+        """Return a layout of Foxglove: the first image beside rewards, above other numbers."""
+        plots: dict[bool, list[Any]] = {True: [], False: []}
         for topic, (_, first) in self.topics.items():
-            paths += islice(_curves(first.get("value", ""), f"{_name(topic)}.value"), _CURVES)
-        curves = [{"value": p, "enabled": True, "timestampMethod": "receiveTime"} for p in paths]
+            for path in islice(_curves(first.get("value", ""), f"{_name(topic)}.value"), _CURVES):
+                curve = {"value": path, "label": path.replace(".value", "", 1), "enabled": True}
+                curve["timestampMethod"] = "receiveTime"
+                plots[topic.endswith(("/reward", "/return"))].append(curve)
+        panels: dict[str, Any] = {}
+        layout: Any = None
+        for number, paths in enumerate(filter(None, plots.values()), 1):
+            name = f"Plot!{number}"
+            panels[name] = {"paths": paths, "xAxisVal": "timestamp", "legendDisplay": "left"}
+            layout = {"direction": "column", "first": layout, "second": name} if layout else name
         pictures = [topic for topic, (_, first) in self.topics.items() if "format" in first]
-        panels: dict[str, Any] = {"Plot!1": {"paths": curves, "xAxisVal": "timestamp"}}
-        layout: Any = "Plot!1"
         if pictures:
             panels["Image!1"] = {"imageMode": {"imageTopic": pictures[0]}}
-            layout = {"direction": "row", "first": "Image!1", "second": layout}
-        return {"configById": panels, "globalVariables": {}, "userNodes": {}, "layout": layout}
+            beside = {"direction": "row", "first": "Image!1", "second": layout}
+            layout = {**beside, "splitPercentage": 35} if layout else "Image!1"
+        empty: dict[str, Any] = {"globalVariables": {}, "userNodes": {}}
+        return {"configById": panels, **empty, "playbackConfig": {"speed": 1}, "layout": layout}
 
 
 def _curves(value: Any, path: str) -> Iterator[str]:

@@ -21,7 +21,11 @@ KINDS = {"object": dict, "array": list, "string": str, "number": (int, float), "
 
 def check(value, schema):
     """Hold a value against what JSON Schema says of it, with the words that the exporter uses."""
-    assert schema.keys() <= {"title", "type", "properties", "items", "contentEncoding"}
+    assert schema.keys() <= {
+        *"title type properties items contentEncoding minimum maximum".split(),
+        "required",
+    }
+    assert {*schema.get("required", ())} <= {*schema.get("properties", ())}
     if value is None:  # an array's number that is not finite
         assert schema["type"] == "number"
         return
@@ -67,12 +71,12 @@ def test_export_plots_rewards_actions_and_observations(label, export):
     for name, sent in ("action", actions), ("observation", observations):
         got = values(name)
         assert all(any(np.allclose(each, value) for value in got) for each in sent)
-    curves = [path["value"] for path in layout["configById"]["Plot!1"]["paths"]]
+    curves = [path["value"] for plot in layout["configById"].values() for path in plot["paths"]]
     topic = next(topic for topic in found if topic.endswith("/reward"))
     assert {f"{topic}.value", f"{topic.replace('reward', 'observation')}.value[2]"} <= {*curves}
     if label == "rlx":
         assert values("reward", "step") == list(range(1, len(rewards) + 1))
-    assert layout["layout"] == "Plot!1"
+    assert layout["layout"] == {"direction": "column", "first": "Plot!1", "second": "Plot!2"}
 
 
 def test_export_writes_images_as_compressed_images(export):
