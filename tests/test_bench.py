@@ -55,102 +55,106 @@ def payload(*shape, dtype="float32", count=3):
     return Payload("test", "Test", steps)
 
 
-class TestRows:
-    @pytest.mark.parametrize("name", PROVIDERS)
-    @pytest.mark.parametrize(
-        ("shape", "dtype"), [((4,), "float32"), ((3, 2, 2), "uint8"), ((2,), "bool")]
+@pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((4,), "float32"), ((3, 2, 2), "uint8"), ((2,), "bool")]
+)
+def test_benchmarked_messages_round_trip(name, shape, dtype):
+    row = PROVIDERS[name](name, payload(*shape, dtype=dtype), Cores())
+    if (name, dtype) == ("perlert", "bool"):
+        assert "booleans" in str(raised(Unfit, row.sizes))
+        return
+    sizes = row.sizes()
+    # The side that carries the observation has more bytes.
+    carrying, other = max(sizes), min(sizes)
+    asks = name in ("rlx", "openpi", "rllink", "rllink-100")
+    assert carrying == (sizes.request if asks else sizes.reply)
+    assert carrying > np.prod(shape) * np.dtype(dtype).itemsize
+    assert 0 < other < 300
+    result = measuring.measure(row, 0.01)
+    assert result.protocol == name
+    again = (result.request_bytes, result.reply_bytes)
+    whole = tuple(each * row.batch for each in again)
+    assert whole == pytest.approx(sizes, abs=4 * row.batch)  # numbers and times as text
+    assert result.overhead.count >= measuring.TURNS
+    turn = measuring.turn_of(row)
+    assert result.round_trip.count == result.echo.count == result.overhead.count * turn
+    assert result.checked * (turn + LEAD_IN) >= result.round_trip.count
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_benchmark_measures_each_rival(name):
+    if why := missing(name):
+        pytest.skip(why)
+    row = RIVALS[name](name, payload(5), Cores())
+    result = measuring.measure(row, 0.01)
+    assert result.request_bytes > 0
+    assert result.reply_bytes > 20 or name == "AsyncVec"  # which leaves out the observation
+    assert result.overhead.p50 > 0
+
+
+@pytest.mark.parametrize("name", ["dm_env_rpc", "perlert", "rewarder", "AsyncVec"])
+@pytest.mark.parametrize("wrong", ["byte", "reward"])
+def test_benchmark_detects_wrong_replies(name, wrong):
+    kind = {**PROVIDERS, **RIVALS}[name]
+    make = functools.partial(bench_targets.lying, wrong)
+    row = kind(name, payload(4), Cores(), make=make)
+    with pytest.raises(Mismatch, match=rf"{name}, test, step 1: {wrong}"):
+        measuring.measure(row, 0.01)
+
+
+def test_rllink_carries_batches_of_consecutive_steps():
+    recorded = payload(2, count=150)
+    for name, size in (("rllink", 1), ("rllink-100", 100)):
+        row = PROVIDERS[name](name, recorded, Cores())
+        assert row.batch == size
+        assert sum(len(each.state) - 1 for each in row.exchanged) >= 150
+        second = row.exchanged[1]
+        steps = [recorded.steps[(size + each) % 150] for each in range(size + 1)]
+        assert np.array_equal(second.state, [each.state for each in steps])
+        assert second[1:] == steps[size - 1][1:]
+
+
+@pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
+def test_benchmark_detects_wrong_requests(name, monkeypatch):
+    monkeypatch.setattr(PROVIDERS[name], "serves", bench_targets.Liar)
+    with pytest.raises(Mismatch, match=f"{name}, test, step 0: byte"):
+        PROVIDERS[name](name, payload(4), Cores()).sizes()
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no unix sockets")
+@pytest.mark.parametrize("over", ["unix", "shm"])
+@pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "rllink"])
+def test_benchmark_runs_over_each_carrier(name, over):
+    result = measuring.measure(PROVIDERS[name](name, payload(4), Cores(), over), 0.01)
+    assert result.protocol == f"{name}+{over}"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "over", "reason"),
+    [
+        ("perlert", (84, 84), "tcp", "84x84 float32 as text: .*datagram"),
+        ("perlert", (4,), "unix", "UDP"),
+    ],
+)
+def test_payloads_that_a_protocol_cannot_encode_are_unfit(name, shape, over, reason):
+    with pytest.raises(Unfit, match=reason):
+        PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
+
+
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_raw_exchange_reports_a_dead_server(datagrams, monkeypatch):
+    monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
+    servers = []
+    begin = ServerProcess.__enter__
+    monkeypatch.setattr(
+        ServerProcess, "__enter__", lambda self: servers.append(self) or begin(self)
     )
-    def test_benchmarked_messages_round_trip(self, name, shape, dtype):
-        row = PROVIDERS[name](name, payload(*shape, dtype=dtype), Cores())
-        if (name, dtype) == ("perlert", "bool"):
-            assert "booleans" in str(raised(Unfit, row.sizes))
-            return
-        sizes = row.sizes()
-        # The side that carries the observation has more bytes.
-        carrying, other = max(sizes), min(sizes)
-        asks = name in ("rlx", "openpi", "rllink", "rllink-100")
-        assert carrying == (sizes.request if asks else sizes.reply)
-        assert carrying > np.prod(shape) * np.dtype(dtype).itemsize
-        assert 0 < other < 300
-        result = measuring.measure(row, 0.01)
-        assert result.protocol == name
-        again = (result.request_bytes, result.reply_bytes)
-        whole = tuple(each * row.batch for each in again)
-        assert whole == pytest.approx(sizes, abs=4 * row.batch)  # numbers and times as text
-        assert result.overhead.count >= measuring.TURNS
-        turn = measuring.turn_of(row)
-        assert result.round_trip.count == result.echo.count == result.overhead.count * turn
-        assert result.checked * (turn + LEAD_IN) >= result.round_trip.count
-
-    @pytest.mark.parametrize("name", RIVALS)
-    def test_benchmark_measures_each_rival(self, name):
-        if why := missing(name):
-            pytest.skip(why)
-        row = RIVALS[name](name, payload(5), Cores())
-        result = measuring.measure(row, 0.01)
-        assert result.request_bytes > 0
-        assert result.reply_bytes > 20 or name == "AsyncVec"  # which leaves out the observation
-        assert result.overhead.p50 > 0
-
-    @pytest.mark.parametrize("name", ["dm_env_rpc", "perlert", "rewarder", "AsyncVec"])
-    @pytest.mark.parametrize("wrong", ["byte", "reward"])
-    def test_benchmark_detects_wrong_replies(self, name, wrong):
-        kind = {**PROVIDERS, **RIVALS}[name]
-        make = functools.partial(bench_targets.lying, wrong)
-        row = kind(name, payload(4), Cores(), make=make)
-        with pytest.raises(Mismatch, match=rf"{name}, test, step 1: {wrong}"):
-            measuring.measure(row, 0.01)
-
-    def test_rllink_carries_batches_of_consecutive_steps(self):
-        recorded = payload(2, count=150)
-        for name, size in (("rllink", 1), ("rllink-100", 100)):
-            row = PROVIDERS[name](name, recorded, Cores())
-            assert row.batch == size
-            assert sum(len(each.state) - 1 for each in row.exchanged) >= 150
-            second = row.exchanged[1]
-            steps = [recorded.steps[(size + each) % 150] for each in range(size + 1)]
-            assert np.array_equal(second.state, [each.state for each in steps])
-            assert second[1:] == steps[size - 1][1:]
-
-    @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
-    def test_benchmark_detects_wrong_requests(self, name, monkeypatch):
-        monkeypatch.setattr(PROVIDERS[name], "serves", bench_targets.Liar)
-        with pytest.raises(Mismatch, match=f"{name}, test, step 0: byte"):
-            PROVIDERS[name](name, payload(4), Cores()).sizes()
-
-    @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no unix sockets")
-    @pytest.mark.parametrize("over", ["unix", "shm"])
-    @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "rllink"])
-    def test_benchmark_runs_over_each_carrier(self, name, over):
-        result = measuring.measure(PROVIDERS[name](name, payload(4), Cores(), over), 0.01)
-        assert result.protocol == f"{name}+{over}"
-
-    @pytest.mark.parametrize(
-        ("name", "shape", "over", "reason"),
-        [
-            ("perlert", (84, 84), "tcp", "84x84 float32 as text: .*datagram"),
-            ("perlert", (4,), "unix", "UDP"),
-        ],
-    )
-    def test_payloads_that_a_protocol_cannot_encode_are_unfit(self, name, shape, over, reason):
-        with pytest.raises(Unfit, match=reason):
-            PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
-
-
-class TestRawExchange:
-    @pytest.mark.parametrize("datagrams", [False, True])
-    def test_raw_exchange_reports_a_dead_server(self, datagrams, monkeypatch):
-        monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
-        servers = []
-        begin = ServerProcess.__enter__
-        monkeypatch.setattr(
-            ServerProcess, "__enter__", lambda self: servers.append(self) or begin(self)
-        )
-        with raw_exchange(raw_messages(Sizes(5, 1)), datagrams=datagrams) as exchange:
-            exchange()
-            os.kill(servers[0].pid, signal.SIGTERM)
-            wait_for_end(servers[0].pid)
-            raised(BenchError, exchange)
+    with raw_exchange(raw_messages(Sizes(5, 1)), datagrams=datagrams) as exchange:
+        exchange()
+        os.kill(servers[0].pid, signal.SIGTERM)
+        wait_for_end(servers[0].pid)
+        raised(BenchError, exchange)
 
 
 def has_ended(pid):
@@ -167,51 +171,50 @@ def wait_for_end(pid):
     eventually(lambda: has_ended(pid), 10.0)
 
 
-class TestServerProcess:
-    @pytest.mark.parametrize(
-        ("name", "kind", "message"),
-        [
-            ("broken", BenchError, "test server did not start: ValueError: no such agent"),
-            ("unfit", Unfit, "EncodeError: no text has it"),
-            ("quitting", BenchError, "test server process has ended with exit code 3"),
-        ],
-    )
-    def test_failing_server_process_is_reported(self, name, kind, message):
-        with (
-            pytest.raises(kind, match=message),
-            ServerProcess("test", getattr(bench_targets, name)),
-        ):
-            pass
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("broken", BenchError, "test server did not start: ValueError: no such agent"),
+        ("unfit", Unfit, "EncodeError: no text has it"),
+        ("quitting", BenchError, "test server process has ended with exit code 3"),
+    ],
+)
+def test_failing_server_process_is_reported(name, kind, message):
+    with pytest.raises(kind, match=message), ServerProcess("test", getattr(bench_targets, name)):
+        pass
 
-    def test_exit_reason_of_a_server_process_is_reported(self):
-        with ServerProcess("test", bench_targets.crashing) as server:
-            wait_for_end(server.pid)
-            assert server.exit_reason() == (
-                "the test server process has ended with exit code 1: OSError: out of sockets"
-            )
-        with ServerProcess("test", bench_targets.good) as server:
-            os.kill(server.pid, signal.SIGKILL)
-            wait_for_end(server.pid)
-            assert server.exit_reason() == "the test server process has ended with signal 9"
 
-    @pytest.mark.skipif(not allowed_cores(), reason="no process can be pinned here")
-    def test_server_process_is_pinned_to_its_cores(self):
-        cores = allowed_cores()
-        with ServerProcess("test", bench_targets.cores, cores=cores[-1:]) as server:
-            assert server.address == cores[-1:]
-        assert allowed_cores() == cores
+def test_exit_reason_of_a_server_process_is_reported():
+    with ServerProcess("test", bench_targets.crashing) as server:
+        wait_for_end(server.pid)
+        assert server.exit_reason() == (
+            "the test server process has ended with exit code 1: OSError: out of sockets"
+        )
+    with ServerProcess("test", bench_targets.good) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        wait_for_end(server.pid)
+        assert server.exit_reason() == "the test server process has ended with signal 9"
 
-    @pytest.mark.skipif(os.name != "posix", reason="signals are sent by number")
-    def test_server_process_ends_with_its_killed_parent(self):
-        program = [sys.executable, bench_targets.__file__]
-        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as parent:
-            try:
-                pid = int(parent.stdout.readline())
-                os.kill(pid, 0)
-            finally:
-                parent.kill()
-            parent.wait(10)
-            wait_for_end(pid)
+
+@pytest.mark.skipif(not allowed_cores(), reason="no process can be pinned here")
+def test_server_process_is_pinned_to_its_cores():
+    cores = allowed_cores()
+    with ServerProcess("test", bench_targets.cores, cores=cores[-1:]) as server:
+        assert server.address == cores[-1:]
+    assert allowed_cores() == cores
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are sent by number")
+def test_server_process_ends_with_its_killed_parent():
+    program = [sys.executable, bench_targets.__file__]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            pid = int(parent.stdout.readline())
+            os.kill(pid, 0)
+        finally:
+            parent.kill()
+        parent.wait(10)
+        wait_for_end(pid)
 
 
 SHAPES = {
@@ -221,39 +224,40 @@ SHAPES = {
 }
 
 
-class TestPayloads:
-    @pytest.mark.parametrize("name", SHAPES)
-    def test_recordings_are_arrays_and_seeded(self, name):
-        shape, dtype = SHAPES[name]
-        steps, again = payloads.record(name, 6).steps, payloads.record(name, 6).steps
-        assert len(steps) == 6
-        for step, same in zip(steps, again, strict=True):
-            assert (step.state.shape, step.state.dtype) == (shape, dtype)
-            assert step.state.flags.c_contiguous
-            assert (type(step.reward), type(step.terminal)) == (float, bool)
-            assert np.array_equal(step.state, same.state)
-            assert step[1:] == same[1:]
-        assert not np.array_equal(steps[0].state, steps[-1].state)  # the environment moved
-        if name == "pong-stack":  # each observation is the last one, a frame further
-            assert 0.0 <= steps[0].state.min() < steps[0].state.max() <= 1.0
-            assert np.array_equal(steps[0].state[..., 1:], steps[1].state[..., :-1])
+@pytest.mark.parametrize("name", SHAPES)
+def test_recordings_are_arrays_and_seeded(name):
+    shape, dtype = SHAPES[name]
+    steps, again = payloads.record(name, 6).steps, payloads.record(name, 6).steps
+    assert len(steps) == 6
+    for step, same in zip(steps, again, strict=True):
+        assert (step.state.shape, step.state.dtype) == (shape, dtype)
+        assert step.state.flags.c_contiguous
+        assert (type(step.reward), type(step.terminal)) == (float, bool)
+        assert np.array_equal(step.state, same.state)
+        assert step[1:] == same[1:]
+    assert not np.array_equal(steps[0].state, steps[-1].state)  # the environment moved
+    if name == "pong-stack":  # each observation is the last one, a frame further
+        assert 0.0 <= steps[0].state.min() < steps[0].state.max() <= 1.0
+        assert np.array_equal(steps[0].state[..., 1:], steps[1].state[..., :-1])
 
-    def test_payload_records_steps_of_the_users_environment(self):
-        steps = payloads.played("gym:CartPole-v1", 40).steps
-        assert len(steps) == 40
-        assert any(step.terminal for step in steps)  # and goes on with the next episode
 
-    @pytest.mark.parametrize(
-        ("what", "message"),
-        [
-            ("gym:CartPole-v99", "--env gym:CartPole-v99: "),
-            ("no_such_module:make", "No module named 'no_such_module'"),
-            ("NoSuch-v1", "expected"),
-        ],
-    )
-    def test_environments_that_cannot_be_made_are_rejected(self, what, message):
-        with pytest.raises(BenchError, match=message):
-            payloads.played(what)
+def test_payload_records_steps_of_the_users_environment():
+    steps = payloads.played("gym:CartPole-v1", 40).steps
+    assert len(steps) == 40
+    assert any(step.terminal for step in steps)  # and goes on with the next episode
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("gym:CartPole-v99", "--env gym:CartPole-v99: "),
+        ("no_such_module:make", "No module named 'no_such_module'"),
+        ("NoSuch-v1", "expected"),
+    ],
+)
+def test_environments_that_cannot_be_made_are_rejected(what, message):
+    with pytest.raises(BenchError, match=message):
+        payloads.played(what)
 
 
 def test_ratios_and_rates_are_computed_per_round():

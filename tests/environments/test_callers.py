@@ -16,7 +16,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.utils.env_checker import check_env
 
 import rlwire
 from rlwire import errors
@@ -602,14 +601,6 @@ def test_ctrl_c_interrupts_a_wait_for_a_caller_or_a_step(env, in_thread, there, 
         assert observation.tolist() == [3, 4]
         assert info["continued"]
         env.endpoint.begin_step(0)
-
-
-@over_rlx
-def test_listening_environment_passes_gymnasiums_checker(env, play_in_thread):
-    playing = play_in_thread(Counting(5), episodes=1000, backoff=QUICK)
-    with contextlib.closing(env):
-        check_env(env, skip_render_check=True, skip_close_check=True)
-    raised(AgentProxyException, playing.result, 60)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from dm_env import specs
 from gymnasium import spaces
 
-import rlwire
 from rlwire.environments.driver import drive, is_environment, maker
 from rlwire.errors import EncodeError
 from tests.raising import raised
@@ -152,23 +151,13 @@ def test_objects_that_are_not_environments_are_rejected():
         assert "observation_space" in str(raised(TypeError, drive, thing))
     raised(TypeError, drive, gymnasium.make_vec("CartPole-v1", num_envs=2))
     assert "length" in str(raised(ValueError, drive, Walk(), {"length": 3}))
+    assert "nonsense" in str(raised(ValueError, drive, "nonsense://127.0.0.1:1"))
     assert all(map(is_environment, (Walk, Walk(), Fall, Fall(), Pair, Pair())))
     assert not any(map(is_environment, (3, object, dict)))
     made, make = maker(Walk)
     assert made is None
     assert make is not None
     assert isinstance(make(), Walk)
-
-
-def test_environment_of_a_url_is_driven():
-    with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
-        driven = drive(server.url)
-        assert driven.action_space.n == 2
-        local = gymnasium.make("CartPole-v1")
-        assert driven.reset(3)[0].tolist() == local.reset(seed=3)[0].tolist()
-        assert driven.step(1)[0].tolist() == local.step(1)[0].tolist()
-        driven.close()
-    assert "nonsense" in str(raised(ValueError, drive, "nonsense://127.0.0.1:1"))
 
 
 @pytest.mark.parametrize(

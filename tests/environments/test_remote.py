@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from rlwire.environments.endpoint import Endpoint
@@ -64,15 +63,6 @@ def several(count):
     log = []
     points = [Near(log, str(index)) for index in range(count)]
     return points, [functools.partial(RemoteEnvironment, each) for each in points], log
-
-
-@pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
-def test_remote_environment_passes_gymnasiums_checker():
-    env = RemoteEnvironment(Near())
-    env.spec = None  # it would make another of it, by a URL
-    check_env(env)
-    env.close()
-    assert env.endpoint.closed
 
 
 @pytest.mark.parametrize("like", ["CartPole-v1", "gym:CartPole-v1", gymnasium.make("CartPole-v1")])
@@ -166,24 +156,6 @@ def test_invalid_action_steps_no_environment_of_the_vector(mode):
             assert not log
             envs.reset(options={"reset_mask": truncated})
         envs.step([0, 0, 0])
-
-
-@pytest.mark.parametrize(
-    "observation", [np.ones(1, np.float32), np.ones(4, complex), None, {"x": np.ones(4)}]
-)
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_vector_rejects_an_observation_that_mismatches_its_space(mode, observation):
-    points, makes, _ = several(2)
-    with remote(makes, mode=mode) as envs:
-        before = envs.reset(seed=1)[0]
-        for outcome in ((observation, 0.0, False, False, {}), (observation, 0.0, True, False, {})):
-            points[1].finish = lambda outcome=outcome: outcome
-            with pytest.raises(EncodeError, match=r"environment 1: the observation .*float32.*4,"):
-                envs.step([0, 0])
-            del points[1].finish
-            np.testing.assert_array_equal(envs.reset(seed=1)[0], before)
-        points[1].finish = lambda: (before[1], "none", False, False)
-        assert "1" in str(raised(EncodeError, envs.step, [0, 0]))
 
 
 def test_closed_environment_raises_without_using_its_endpoint():

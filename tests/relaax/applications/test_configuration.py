@@ -48,16 +48,6 @@ algorithm:
 """
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read(text):
-        path = tmp_path / "app.yaml"
-        path.write_text(text)
-        return read_application(path)
-
-    return read
-
-
 @pytest.mark.parametrize("spelling", [str, lambda text: text.replace("relaax-", "relaax_")])
 def test_configuration_reads_a_relaax_file(read, spelling, tmp_path):
     application = read(spelling(ORIGINAL))

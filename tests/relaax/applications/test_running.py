@@ -12,6 +12,7 @@ import pytest
 from rlwire import cli
 from rlwire.relaax.applications import ApplicationError, new, read_application
 from rlwire.relaax.applications.running import commands
+from tests.raising import raised
 from tests.reference.events import read_events
 from tests.relaax.kept import steps
 
@@ -35,14 +36,6 @@ def running(folder, *arguments, program=(sys.executable, "-m", "rlwire")):
         if process.poll() is None:
             process.terminate()  # which ends the others, too
         process.communicate()
-
-
-def is_there(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.fixture
@@ -74,7 +67,8 @@ def test_new_bandit_learns_the_best_arm_and_ctrl_c_saves_it(endless):
     assert "Warning" not in "".join(output)
     started = [int(pid) for pid in re.findall(r"started \(pid=(\d+)\)", "".join(output))]
     assert len(started) == 3
-    assert not any(map(is_there, started))
+    for pid in started:
+        raised(ProcessLookupError, os.kill, pid, 0)
     assert steps(endless / "logs" / "checkpoints")[0] >= 200 * 10
     events = read_events(endless / "logs" / "metrics")
     assert max(value for _, value in events["episode_reward"]) > 0.5

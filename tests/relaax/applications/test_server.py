@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rlwire.relaax.applications import environment, read_application
+from rlwire.relaax.applications import environment
 from rlwire.relaax.applications.server import make_metrics, make_server, serve
 from rlwire.rlx import AgentProxy, Server
 from rlwire.transports.sockets import Backoff
@@ -22,21 +22,11 @@ def _in_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
-@pytest.fixture
-def app(tmp_path):
-    def app(text):
-        path = tmp_path / "app.yaml"
-        path.write_text(text)
-        return read_application(path)
-
-    return app
-
-
-def test_metrics_are_written_to_the_configured_folder(app, tmp_path, caplog):
+def test_metrics_are_written_to_the_configured_folder(read, tmp_path, caplog):
     pytest.importorskip("tensorboardX")
     caplog.set_level(logging.INFO)
     sink = make_metrics(
-        app("relaax-metrics-server: {metrics_dir: logs, log_metrics_to_console: yes}")
+        read("relaax-metrics-server: {metrics_dir: logs, log_metrics_to_console: yes}")
     )
     sink.scalar("a", 1.5, 2)
     sink.scalar("a", 3.5, 4)
@@ -45,8 +35,8 @@ def test_metrics_are_written_to_the_configured_folder(app, tmp_path, caplog):
     assert re.findall(r"metric '(\w)' at", caplog.text) == ["a", "a"]
 
 
-def test_application_server_serves_its_algorithm(app, tmp_path):
-    application = app(
+def test_application_server_serves_its_algorithm(read, tmp_path):
+    application = read(
         f"relaax-rlx-server: {{bind: 'unix:{tmp_path}/rlx', max_connections: 1}}\n"
         "relaax-parameter-server: {checkpoint-dir: kept, checkpoints_to_keep: 2}\n"
         "algorithm: {name: bandit, output: {action_size: 2}}"
@@ -71,8 +61,8 @@ def test_application_server_serves_its_algorithm(app, tmp_path):
         ),
     ],
 )
-def test_invalid_application_is_a_one_line_error(app, capsys, text, expected):
-    assert environment.main(serve, app(text).path) == 1
+def test_invalid_application_is_a_one_line_error(read, capsys, text, expected):
+    assert environment.main(serve, read(text).path) == 1
     written = capsys.readouterr().err
     assert re.search(expected, written), written
     assert written.startswith("rlwire: ")

@@ -1,7 +1,6 @@
 """Each environment of `rlwire new`, run as it is made, but for ports and fewer episodes."""
 
 import re
-import socket
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from rlwire import cli
 from rlwire.relaax.applications import new
 from tests import howtos
+from tests.programs import free_port
 from tests.reference.events import read_events
 from tests.relaax.applications.test_running import running
 from tests.relaax.kept import steps
@@ -21,11 +21,6 @@ pytest.importorskip("honcho")
 pytest.importorskip("tensorboardX")
 
 HOWTO = Path(__file__).parents[3] / "docs" / "howto" / "applications.md"
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.fixture
