@@ -145,7 +145,6 @@ while True:
 
 
 def test_killed_writer_leaves_a_complete_checkpoint(tmp_path):
-    """What the writer has said that it saved is there, or something later."""
     chance = random.Random(18)
     output = 0
     for _ in range(4):

@@ -217,7 +217,6 @@ def test_disconnect_frees_one_agent_of_a_page(serve_each, form):
 
 
 def test_disconnect_discards_replies_to_pending_commands(serve):
-    """No answer to what was asked before comes after it, so the sid can be used again."""
     with serve() as proxy, Page(proxy).init(0) as page:
         page.wait(0)
         page.say(sid=0, command="update", state="never")
@@ -306,7 +305,6 @@ def test_sids_of_a_page_are_bounded_and_freed(serve):
 
 @pytest.mark.parametrize("size", [1, 90_000])
 def test_commands_over_the_pending_limit_stay_unread(serve, monkeypatch, size):
-    """Commands over the limit stay in the sockets, and are answered in their turn."""
     monkeypatch.setattr("rlwire.rlx.page._PENDING", 20 * (size + 4096))
     with serve() as proxy, Page(proxy).init(0, 1) as page:
         page.wait(0)
@@ -355,7 +353,6 @@ def test_page_server_connects_over_tls_on_both_sides(serve, contexts):
 
 
 def test_mutated_texts_get_a_reply_or_a_close_code(serve, caplog):
-    """Each gets an answer or a close code in time; no other page notices."""
     random = Random(5)
     texts = [
         b'{"sid":0,"command":"init","exploit":false}',

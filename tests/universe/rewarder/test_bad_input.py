@@ -86,7 +86,6 @@ def traced():
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("claimed", [1 << 20, (1 << 20) - 1, 70_000])
 def test_false_frame_length_allocates_bounded_memory(server, others, claimed):
-    """A frame that is announced and does not come: what is allowed at most is set aside."""
     before = memory()
     with contextlib.ExitStack() as stack:
         for _ in range(3):

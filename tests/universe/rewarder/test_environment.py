@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import signal
 import sys
 import threading
@@ -36,6 +37,11 @@ def whole(client):
     raise AssertionError("no reward")
 
 
+def refused(client):
+    """Step until the server's refusal or its end; return the text."""
+    return str(raised(PeerError, lambda: [client.step(20) for _ in range(1000)]))
+
+
 @pytest.fixture
 def serving(tmp_path):
     """Starts `rlwire serve` in a process; returns where it listens, and the process."""
@@ -50,7 +56,6 @@ def serving(tmp_path):
 
 
 def test_served_cartpole_equals_a_local_one_for_1000_steps(serving, tmp_path):
-    """All that a local environment gives, in order, and an observer sees the same."""
     (tmp_path / "secret").write_text("sesame\n")
     address, process = serving("gym:CartPole-v1", "--auth-file", "secret", "--lockstep")
     assert "password" in str(raised(PeerError, RewarderClient(address).connect))
@@ -84,7 +89,6 @@ def test_served_cartpole_equals_a_local_one_for_1000_steps(serving, tmp_path):
 
 @pytest.mark.parametrize("mode", [("--rate", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
 def test_sigint_closes_clients_and_exits_with_status_0(serving, mode):
-    """Clients are told, and the status is 0, whether steps are under way or not."""
     url = "universe://127.0.0.1:+0?password=openai"
     address, process = serving("gym:CartPole-v1", *mode, url=url)
     with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
@@ -93,9 +97,7 @@ def test_sigint_closes_clients_and_exits_with_status_0(serving, mode):
         assert client.step(10).observation is not None
         process.send_signal(signal.SIGINT)
         for each in (client, observer):
-            with pytest.raises(PeerError, match="the rewarder stops"):  # noqa: PT012
-                for _ in range(1000):
-                    each.step(20)
+            assert "the rewarder stops" in refused(each)
     log = process.stderr.read()
     assert process.wait(20) == 0
     assert "stopping: SIGINT" in log
@@ -110,16 +112,14 @@ def test_invalid_actions_and_resets_get_error_replies():
         assert client.session.env_id == "Pendulum-v1"
         client.reset("Pendulum-v1")
         for action, text in (
-            ([("Action", "up")], r"numbers.*'up'"),
-            ([("Action", [3.0])], r"Box\(-2"),
-            ([("Action", [1.0, 1.0])], r"shape \(1,\)"),
-            ([("KeyEvent", 97, True)], r'\["Action", value\]'),
-            ([], r'\["Action", value\]'),
+            ([("Action", "up")], "'up'"),
+            ([("Action", [3.0])], "Box(-2"),
+            ([("Action", [1.0, 1.0])], "shape (1,)"),
+            ([("KeyEvent", 97, True)], '["Action", value]'),
+            ([], '["Action", value]'),
         ):
             client.act(action)
-            with pytest.raises(PeerError, match=text):  # noqa: PT012
-                for _ in range(1000):
-                    client.step(10)
+            assert text in refused(client)
         raised(PeerError, client.reset, "llama")
         assert "Seed" in str(raised(PeerError, client.reset, seed=-1))
         client.reset()  # after one that failed there is no episode
@@ -234,9 +234,7 @@ def test_failed_reset_gets_an_error_reply_and_the_next_succeeds(scripted, fault)
     client.act([("Action", 1)])
     assert whole(client).done
     client.act([("Action", 1)])
-    with pytest.raises(PeerError, match="no episode is running"):  # noqa: PT012
-        for _ in range(1000):
-            client.step(10)
+    assert "no episode is running" in refused(client)
     environment.script.clear()
     client.reset()
     client.act([("Action", 1)])
@@ -321,10 +319,9 @@ def test_server_stopped_by_an_error_exits_with_status_1(serving, tmp_path):
     )
     url = "universe://127.0.0.1:+0?password=openai"
     address, process = serving("fatal:Fatal", url=url)
-    with RewarderClient(address) as client, pytest.raises(PeerError, match=r"stops.*enough"):  # noqa: PT012
+    with RewarderClient(address) as client:
         client.reset()
         client.act([("Action", 1)])
-        for _ in range(1000):
-            client.step(10)
+        assert re.search("stops.*enough", refused(client))
     assert "enough" in process.stderr.read()
     assert process.wait(20) == 1

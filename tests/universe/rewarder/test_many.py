@@ -84,7 +84,6 @@ def watch(server, most, over):
 
 
 def test_rewards_are_counted_while_clients_connect_and_close(serving, factory):
-    """Each observer sees every reward in order while it is there."""
     count = 10_000
     server = serving(backlog=1 << 26, loop_factory=factory)
     over = threading.Event()
@@ -139,7 +138,6 @@ def test_new_client_over_the_backlog_is_closed_as_slow(serving, monkeypatch):
 
 
 def test_messages_queued_for_the_loop_keep_their_order(serving, join, factory):
-    """Neither by what the loop itself says then, nor by what the same thread says after it."""
     busy, go_on = threading.Event(), threading.Event()
 
     def on_action(action):
@@ -168,7 +166,6 @@ def test_messages_queued_for_the_loop_keep_their_order(serving, join, factory):
 
 
 def test_lock_shared_by_pusher_and_event_loop_does_not_deadlock(serving, join):
-    """A thread pushes under a lock of the user's, which the event loop waits for meanwhile."""
     lock = threading.Lock()
     received = 0
 
@@ -214,7 +211,6 @@ def test_client_goes_on_after_ctrl_c_in_a_step(serving, join, ctrl_c):
 
 
 def test_agent_that_only_acts_is_served_without_deadlock(serving, join):
-    """What comes is taken in meanwhile: neither side waits for the other to read."""
     reported = 0
 
     def on_action(action):

@@ -27,7 +27,6 @@ def joined(answering):
 
 
 def test_client_receives_steps_after_pauses(joined):
-    """Steps one after another, some with a pause before, in which the reader's thread reads."""
     server, client = joined(on_action=lambda action: server.text(str(action.action[0][1])))
     with client:
         for number in range(300):
