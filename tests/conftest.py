@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-import importlib.util
+import importlib
 import inspect
 import itertools
 import os
@@ -240,13 +240,7 @@ def contexts(files):
 @pytest.fixture(scope="session")
 def oracle():
     """`tests/reference/rlx.py`: encode() and decode() in slow Python."""
-    path = Path(__file__).parent / "reference" / "rlx.py"
-    spec = importlib.util.spec_from_file_location("rlx_oracle", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("tests.reference.rlx")
 
 
 @pytest.fixture(scope="session")

@@ -147,7 +147,7 @@ def test_packers_created_before_install_keep_working(patched):
         lambda: library.unpackb(b"\x01", timestamp=9),
     ],
 )  # fmt: skip
-def test_drop_in_raises_the_errors_of_the_library(call):
+def test_drop_in_raises_the_errors_of_the_library(call, request):
     def outcome():
         try:
             return call()
@@ -155,11 +155,8 @@ def test_drop_in_raises_the_errors_of_the_library(call):
             return type(error)
 
     without = outcome()
-    rlwire.install("msgpack_numpy")
-    try:
-        assert outcome() == without
-    finally:
-        rlwire.uninstall("msgpack_numpy")
+    request.getfixturevalue("installed")
+    assert outcome() == without
 
 
 def test_drop_in_delegates_unsupported_values_to_the_library(installed):

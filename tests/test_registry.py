@@ -1,5 +1,6 @@
 """URLs, the registry of protocols, and options that are written as text."""
 
+import functools
 import importlib.metadata
 
 import gymnasium
@@ -21,60 +22,38 @@ from rlwire.universe.rewarder.client import RewarderClient
 from rlwire.urls import URL, parse_url
 from tests.raising import raised
 
+universe = functools.partial(URL, "universe")
+PONG = "gym.ALE/Pong-v5"
+MORE = (("limits.depth", "9"), ("metrics", "logging"))
+VNC = {"pixels": "/tmp/v.sock", "options": (("rate", "30"),)}
+ROUND_TRIPS = [
+    ("rlx://localhost:7001", URL("rlx", "localhost", 7001)),
+    ("rlx-ws://127.0.0.1:0", URL("rlx-ws", "127.0.0.1", 0)),
+    ("dm-env-rpc+tls://h:9911/world", URL("dm-env-rpc", "h", 9911, tls=True, path="world")),
+    ("rlx+unix:///tmp/a.sock", URL("rlx", unix="/tmp/a.sock")),
+    ("rlx+shm:///tmp/a.sock", URL("rlx", unix="/tmp/a.sock", shm=True)),
+    ("rlx+tls+unix:///tmp/a%20b", URL("rlx", tls=True, unix="/tmp/a b")),
+    (
+        "dm-env-rpc+unix:///tmp/a.sock?path=world&auth_file=x",
+        URL("dm-env-rpc", unix="/tmp/a.sock", path="world", options=(("auth_file", "x"),)),
+    ),
+    ("perlert://h:5/CartPole-v1:0", URL("perlert", "h", 5, path="CartPole-v1:0")),
+    ("universe://localhost:+15901", universe("localhost", 15901)),
+    (f"universe://localhost:+15900/{PONG}", universe("localhost", 15900, path=PONG)),
+    ("universe://localhost:5900+15900", universe("localhost", 15900, pixels=5900)),
+    (f"universe+tls://[::1]:0+0/{PONG}", universe("::1", 0, tls=True, path=PONG, pixels=0)),
+    ("universe://localhost:5901", universe("localhost", pixels=5901, only_pixels=True)),
+    (
+        "universe+unix:///tmp/r.sock?pixels=%2Ftmp%2Fv.sock&rate=30",
+        universe(unix="/tmp/r.sock", **VNC),
+    ),
+    ("openpi://[::1]:8000", URL("openpi", "::1", 8000)),
+    ("rlx://h:7001?limits.depth=9&metrics=logging", URL("rlx", "h", 7001, options=MORE)),
+]
+
 
 class TestURL:
-    @pytest.mark.parametrize(
-        ("text", "url"),
-        [
-            ("rlx://localhost:7001", URL("rlx", "localhost", 7001)),
-            ("rlx-ws://127.0.0.1:0", URL("rlx-ws", "127.0.0.1", 0)),
-            (
-                "dm-env-rpc+tls://host:9911/world",
-                URL("dm-env-rpc", "host", 9911, tls=True, path="world"),
-            ),
-            ("rlx+unix:///tmp/a.sock", URL("rlx", unix="/tmp/a.sock")),
-            ("rlx+shm:///tmp/a.sock", URL("rlx", unix="/tmp/a.sock", shm=True)),
-            ("rlx+tls+unix:///tmp/a%20b", URL("rlx", tls=True, unix="/tmp/a b")),
-            (
-                "dm-env-rpc+unix:///tmp/a.sock?path=world&auth_file=x",
-                URL("dm-env-rpc", unix="/tmp/a.sock", path="world", options=(("auth_file", "x"),)),
-            ),
-            (
-                "perlert://localhost:5/CartPole-v1:0",
-                URL("perlert", "localhost", 5, path="CartPole-v1:0"),
-            ),
-            ("universe://localhost:+15901", URL("universe", "localhost", 15901)),
-            (
-                "universe://localhost:+15900/gym.ALE/Pong-v5",
-                URL("universe", "localhost", 15900, path="gym.ALE/Pong-v5"),
-            ),
-            ("universe://localhost:5900+15900", URL("universe", "localhost", 15900, pixels=5900)),
-            (
-                "universe+tls://[::1]:0+0/gym.ALE/Pong-v5",
-                URL("universe", "::1", 0, tls=True, path="gym.ALE/Pong-v5", pixels=0),
-            ),
-            (
-                "universe://localhost:5901",
-                URL("universe", "localhost", pixels=5901, only_pixels=True),
-            ),
-            (
-                "universe+unix:///tmp/r.sock?pixels=%2Ftmp%2Fv.sock&rate=30",
-                URL(
-                    "universe", unix="/tmp/r.sock", pixels="/tmp/v.sock", options=(("rate", "30"),)
-                ),
-            ),
-            ("openpi://[::1]:8000", URL("openpi", "::1", 8000)),
-            (
-                "rlx://localhost:7001?limits.depth=9&metrics=logging",
-                URL(
-                    "rlx",
-                    "localhost",
-                    7001,
-                    options=(("limits.depth", "9"), ("metrics", "logging")),
-                ),
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "url"), ROUND_TRIPS)
     def test_url_text_round_trips(self, text, url):
         assert parse_url(text) == url
         assert str(url) == text
@@ -207,11 +186,8 @@ class TestOptions:
         }
         monkeypatch.setenv("A_SECRET", "simsim")
         url = "universe://localhost?auth_env=A_SECRET&tls.ca=x&timeout=2"
-        assert resolve(url, "client", {})[2] == {
-            "auth": "simsim",
-            "tls": ClientTLS("x"),
-            "timeout": 2.0,
-        }
+        found = {"auth": "simsim", "tls": ClientTLS("x"), "timeout": 2.0}
+        assert resolve(url, "client", {})[2] == found
 
     def test_python_options_override_options_of_the_query(self, tmp_path):
         (tmp_path / "secret").write_text("sesame")
@@ -219,11 +195,8 @@ class TestOptions:
         named = {"limits": Limits(received=7), "auth_file": tmp_path / "secret"}
         assert "NO_SUCH" in str(raised(ValueError, resolve, url, "client", named))
         *_, options = resolve(url.partition("&auth")[0], "client", named)
-        assert options == {
-            "limits": Limits(received=7),
-            "timeout": Timeouts(idle=5),
-            "auth": "sesame",
-        }
+        timeout = Timeouts(idle=5)
+        assert options == {"limits": Limits(received=7), "timeout": timeout, "auth": "sesame"}
         with pytest.raises(ValueError, match="twice"):
             resolve("dm-env-rpc://h", "client", {"auth": "x", "auth_file": tmp_path / "secret"})
 

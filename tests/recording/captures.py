@@ -7,7 +7,9 @@ from random import Random
 
 import numpy as np
 
+from rlwire.recording.recorder import Recorder
 from rlwire.rllink import SetState
+from tests.mutating import mutated
 
 
 class AgentAndPolicy:
@@ -67,6 +69,12 @@ class Relay:
         self._pool.shutdown()
 
 
+def finish():
+    """Write and close the files of all recordings."""
+    for each in list(Recorder._all.values()):
+        each.finish()
+
+
 def relay(port):
     return contextlib.closing(Relay(port))
 
@@ -75,28 +83,13 @@ def dissected(made, chunks):
     return [found for side, data in chunks for found in made.dissect(data, side)]
 
 
-def mutated(random, data):
-    other, place, change = bytearray(data), random.randrange(len(data)), random.randrange(5)
-    if change == 0:
-        other[place] ^= 1 << random.randrange(8)
-    elif change == 1:
-        other[place] = random.choice(b'\0\1\2\7\x10\xff:;,=.-9z{["')
-    elif change == 2:
-        other[place:place] = random.randbytes(random.randrange(1, 9))
-    elif change == 3:
-        del other[place : place + random.randrange(1, 9)]
-    else:
-        other[place:] = random.randbytes(len(data) - place)
-    return bytes(other) or b"\0"
-
-
 def damage(make, chunks, times=300):
     """Dissect mutated conversations; return how many of them had damaged messages."""
     random, damaged = Random(1), 0
     for _ in range(times):
         other, made, errors = list(chunks), make(), 0
         for at in random.choices(range(len(chunks)), k=random.randrange(1, 4)):
-            other[at] = other[at][0], mutated(random, other[at][1])
+            other[at] = other[at][0], mutated(random, other[at][1]) or b"\0"
         for side, data in other:
             for found in made.dissect(data, side, random.random() < 0.01):
                 assert (found.kind == "damaged") == bool(found.error)

@@ -23,9 +23,9 @@ from rlwire.recording import files, reading
 from rlwire.recording.inspecting import LISTED, as_json, brief, condition
 from rlwire.recording.messages import Budget, Packet, RecordedConnection
 from rlwire.recording.reading import messages
-from rlwire.recording.recorder import Recorder
 from tests.conftest import _same
 from tests.raising import raised
+from tests.recording.captures import finish
 from tests.recording.test_dissecting import LABELS, Walk, captured, talk
 from tests.sessions.rfb.test_client import FILL, greeting, init, sign, update
 
@@ -274,8 +274,7 @@ def test_inspect_command_prints_a_recorded_file(tmp_path, capsys):
     file = tmp_path / "run.mcap"
     with rlwire.serve(Walk(), "dm-env-rpc://127.0.0.1:0") as server:
         talk("dm-env-rpc", f"{server.url}?record={file}", Walk())
-    for each in list(Recorder._all.values()):
-        each.finish()
+    finish()
     capsys.readouterr()
     assert main(["inspect", str(file), "--wall"]) == 0
     _head, *lines = capsys.readouterr().out.splitlines()

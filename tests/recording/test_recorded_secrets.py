@@ -13,11 +13,11 @@ from rlwire.codecs.rllink import Codec, Ping
 from rlwire.codecs.rlx import encode
 from rlwire.errors import RlwireError
 from rlwire.recording.files import packets
-from rlwire.recording.recorder import FileRecording, Recorder
+from rlwire.recording.recorder import FileRecording
 from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
 from tests.ends import TIMES
-from tests.recording.captures import AgentAndPolicy
+from tests.recording.captures import AgentAndPolicy, finish
 
 pytest.importorskip("mcap")
 
@@ -125,8 +125,7 @@ def test_recorder_writes_no_secret_at_any_port(port, auth, tmp_path):
                 if session.password_check is not None:
                     session.password_check.address = str(tap.number)
                 hear(session, tap, [head[:cut], head[cut:]] if cut else [head])
-    for each in list(Recorder._all.values()):
-        each.finish()
+    finish()
     found = {}
     for packet in packets(str(tmp_path / "run.mcap")):
         number = packet.connection.number

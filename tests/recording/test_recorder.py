@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 
 import gymnasium
+import hpack
 import numpy as np
 import pytest
 
@@ -25,10 +26,10 @@ from rlwire.recording.files import packets
 from rlwire.recording.recorder import FileRecording, Recorder
 from tests.agents import Agent
 from tests.raising import raised
-from tests.recording.captures import AgentAndPolicy
+from tests.recording.captures import AgentAndPolicy, finish
 from tests.transports.drivers import meanwhile
 
-pytest.importorskip("mcap")
+reader = pytest.importorskip("mcap.reader")
 
 SECRET = "s3cr3t-9"
 
@@ -44,11 +45,6 @@ class Frames(gymnasium.Env):
 
     def step(self, action):
         return self.reset()[0], 1.0, False, False, {}
-
-
-def finish():
-    for each in list(Recorder._all.values()):
-        each.finish()
 
 
 @pytest.fixture(autouse=True)
@@ -192,8 +188,6 @@ def shake_badly(url, auth, **_):
     ids=["dm-env-rpc", "grpcio", "universe", "rfb", "openpi", "handshake", "rllink"],
 )
 def test_recorder_replaces_secrets_with_stars(thing, url, use, stars, tmp_path):
-    import hpack
-
     more = {"lockstep": True} if url == CASES["universe"][1] else {}
     paths = both(tmp_path, thing, url, use, auth=SECRET, **more)
     hidden = [SECRET.encode(), base64.b64encode(f"{SECRET}:".encode())]
@@ -419,10 +413,8 @@ def test_failed_connection_is_recorded_with_its_end(tmp_path):
 
 def complete(path):
     """Return the summary that a finished file has."""
-    from mcap.reader import make_reader
-
     with open(path, "rb") as file:
-        return make_reader(file, validate_crcs=True).get_summary()
+        return reader.make_reader(file, validate_crcs=True).get_summary()
 
 
 PLAY = """

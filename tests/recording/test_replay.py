@@ -13,12 +13,11 @@ import rlwire
 from rlwire.cli import main
 from rlwire.codecs.rllink import Episode
 from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError
-from rlwire.recording.recorder import Recorder
 from rlwire.testing import Difference, replay
 from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.raising import raised
-from tests.recording.captures import AgentAndPolicy
+from tests.recording.captures import AgentAndPolicy, finish
 
 pytest.importorskip("mcap")
 
@@ -105,8 +104,7 @@ def recorded(folder, scheme, use=None, **options):
     path = str(folder / "run.mcap")
     with rlwire.serve(CASES[scheme][0], f"{scheme}://127.0.0.1:0", **options) as server:
         (use or CASES[scheme][1])(server.url, record=path, **options)
-    for each in list(Recorder._all.values()):
-        each.finish()
+    finish()
     return path
 
 
