@@ -198,13 +198,9 @@ def test_version_option_prints_the_version():
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
-        ["serve"],
-        ["serve", f"{TARGETS}:Agent"],
-        ["serve", "rlx://localhost"],
+        *([], ["fly"], ["serve"], ["serve", "rlx://localhost"], ["serve", f"{TARGETS}:Agent"]),
         ["serve", f"{TARGETS}:Agent", "http://localhost"],
         ["serve", "rlx", f"{TARGETS}:Agent"],
-        ["fly"],
     ],
 )
 def test_incomplete_command_prints_its_usage(arguments, capsys):

@@ -60,7 +60,6 @@ def test_rllib_program_trains_with_an_rlx_caller(tmp_path, cluster, own):
         cwd=tmp_path, env=bare if own else {**os.environ, "RAY_ADDRESS": cluster},
     ) as process:  # fmt: skip
         try:
-            assert process.stdout is not None
             url = process.stdout.readline().strip()
             assert url.startswith("rlx://localhost:")
             if own and Path("/proc/net/tcp").exists():

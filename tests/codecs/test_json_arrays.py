@@ -40,18 +40,12 @@ def test_text_of_an_array_without_json_form_is_none(value):
     "text",
     [
         *("[1]", "[-0, 1 ]", "[1,2.5,-3]", "[[1],\n[2]]", "[]", "[[],[]]", "[[[]]]", "[1e5]"),
-        *(
-            "[-0.0]",
-            "[999999999999999999]",
-            "[0.1234567890123456789012345]",
-            "[5e-324]",
-            "[12345678901234567890.5]",
-        ),
+        *("[-0.0]", "[5e-324]", "[999999999999999999]", "[12345678901234567890.5]"),
+        "[0.1234567890123456789012345]",
     ],
 )
 def test_json_text_is_decoded_to_the_array_of_numpy(text):
     found, expected = _json_arrays.array_of(text.encode()), np.array(json.loads(text))
-    assert found is not None
     assert found.dtype == expected.dtype
     assert found.tobytes() == expected.tobytes()
     assert found.shape == expected.shape

@@ -492,7 +492,6 @@ def feed_checkpoints(data):
             return
         finally:
             checkpoints.logger.disabled = False
-    assert found is not None
     assert type(found[0]) is int
 
 

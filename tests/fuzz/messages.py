@@ -69,15 +69,10 @@ PERLERT_CLIENT = [
     perlert.Ready("env", 7, "key", True),
     perlert.Action("env", 7, "0.5,1"),
 ]
+SLOTS = [("key", False, "kind", "tag", True), ("other", True, "", "", False)]
+SLOTS = [perlert.AgentSlot(*slot) for slot in SLOTS]
 PERLERT_SERVER = [
-    perlert.LobbyInformation(
-        "env",
-        7,
-        [
-            perlert.AgentSlot("key", False, "kind", "tag", True),
-            perlert.AgentSlot("other", True, "", "", False),
-        ],
-    ),
+    perlert.LobbyInformation("env", 7, SLOTS),
     perlert.Registered("env", 7, "key"),
     perlert.LobbyMessage("env", 7, "hello; there"),
     perlert.Start("env", 7, 4000),
@@ -204,6 +199,7 @@ def framed(client, *messages):
 
 def with_options(numbers, *messages):
     """Each message with each first byte that `decoders.take_options` is to see."""
+    numbers = [numbers] if isinstance(numbers, int) else numbers
     return [bytes([number]) + bytes(message) for number in numbers for message in messages]
 
 
@@ -244,20 +240,20 @@ def seeds(decoder):
     if decoder == "rlx":
         plain = [rlx.encode(message) for message in RLX]
         in_frames = [rlx.encode(message, framed=True) for message in RLX]
-        return [*with_options(range(2), *plain), *with_options(range(2, 3), *in_frames)]
+        return [*with_options(range(2), *plain), *with_options(2, *in_frames)]
     if decoder == "msgpack":
         dialects = ("msgpack_numpy", "openpi")
         some = [msgpack.encode(m, arrays=a) for m in MSGPACK for a in dialects]
         return [*with_options(range(3), *some), *with_options(range(6, 9), *some)]
     if decoder == "rewarder":
         binary = Push(REWARDER_ARRAYS, 0.5, arrays=True).numbered(5, True)
-        return with_options(range(1), *map(rewarder.encode, REWARDER), b"".join(binary))
+        return with_options(0, *map(rewarder.encode, REWARDER), b"".join(binary))
     if decoder == "perlert":
         from_server = [perlert.encode(message) for message in PERLERT_SERVER]
         return [
             *with_options(range(0, 6, 3), *[perlert.encode(message) for message in PERLERT_CLIENT]),
             *with_options(range(1, 6, 3), *from_server),
-            *with_options(range(2, 3), *from_server, b"1,2.5,-3", b"a:1,b:2.5"),
+            *with_options(2, *from_server, b"1,2.5,-3", b"a:1,b:2.5"),
         ]
     if decoder == "dm_env_rpc":
         requests = [dm_env_rpc.encode_request(message) for message in REQUESTS]
@@ -265,14 +261,14 @@ def seeds(decoder):
         questions = [dm_env_rpc.encode_property_request(m).value for m in PROPERTY_REQUESTS]
         answers = [dm_env_rpc.encode_property_response(m).value for m in PROPERTY_RESPONSES]
         return [
-            *with_options(range(1), *requests),
-            *with_options(range(1, 2), *responses),
-            *with_options(range(2, 3), *[dm_env_rpc.encode_tensor(value) for value in TENSORS]),
-            *with_options(range(9, 10), dm_env_rpc.encode_tensor(TENSORS[-1], try_compress=True)),
-            *with_options(range(3, 4), *questions),
-            *with_options(range(17, 18), *answers),
-            *with_options(range(4, 5), requests[2]),
-            *with_options(range(5, 6), responses[2]),
+            *with_options(0, *requests),
+            *with_options(1, *responses),
+            *with_options(2, *[dm_env_rpc.encode_tensor(value) for value in TENSORS]),
+            *with_options(9, dm_env_rpc.encode_tensor(TENSORS[-1], try_compress=True)),
+            *with_options(3, *questions),
+            *with_options(17, *answers),
+            *with_options(4, requests[2]),
+            *with_options(5, responses[2]),
         ]
     if decoder == "websocket":
         return [
@@ -283,10 +279,8 @@ def seeds(decoder):
         request = websocket_handshake.write_request(TARGET, WS_KEY, origin="http://example.org")
         response = websocket_handshake.write_response(101, key=WS_KEY)
         return [
-            *with_options(range(1), request),
-            *with_options(
-                range(1, 2), response, websocket_handshake.write_response(426, text="no")
-            ),
+            *with_options(0, request),
+            *with_options(1, response, websocket_handshake.write_response(426, text="no")),
         ]
     if decoder == "http2":
         return [
@@ -298,14 +292,13 @@ def seeds(decoder):
         headers = http2_headers.Headers()
         blocks = headers.encode(fields) + headers.encode(fields)
         sized = b"\x3f\xe1\x1f" + blocks
-        return with_options(range(1), blocks, sized, b"\x10\x01a\x01b", b"10S", b"%41")
+        return with_options(0, blocks, sized, b"\x10\x01a\x01b", b"10S", b"%41")
     if decoder == "rfb":
         return [
             *with_options(range(0, 7, 6), *rfb_rectangles()),
-            *with_options(range(1, 2), RFB_PASSED + b"".join(map(rfb_messages.encode, RFB_SERVER))),
+            *with_options(1, RFB_PASSED + b"".join(map(rfb_messages.encode, RFB_SERVER))),
             *with_options(
-                range(2, 3),
-                b"\6" + RFB_PASSED[1:12] + b"".join(map(rfb_messages.encode, RFB_CLIENT)),
+                2, b"\6" + RFB_PASSED[1:12] + b"".join(map(rfb_messages.encode, RFB_CLIENT))
             ),
         ]
     if decoder == "perlert_cipher":
@@ -332,7 +325,7 @@ def seeds(decoder):
             codec.encode(rllink.SetConfig(5, True), "json"),
             codec.encode(files, "json"),
         ]
-        return with_options(range(1), *[frame[8:] for frame in plain])
+        return with_options(0, *[frame[8:] for frame in plain])
     if decoder == "streams":
         return conversations.seeds()
     raise ValueError(decoder)

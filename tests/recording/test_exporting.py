@@ -22,7 +22,7 @@ KINDS = {"object": dict, "array": list, "string": str, "number": (int, float), "
 def check(value, schema):
     """Hold a value against what JSON Schema says of it, with the words that the exporter uses."""
     assert schema.keys() <= {
-        *"title type properties items contentEncoding minimum maximum".split(),
+        *["title", "type", "properties", "items", "contentEncoding", "minimum", "maximum"],
         "required",
     }
     assert {*schema.get("required", ())} <= {*schema.get("properties", ())}

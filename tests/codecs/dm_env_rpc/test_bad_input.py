@@ -158,7 +158,6 @@ def test_broadcast_message_is_decoded_as_one_item():
     tensor = part(11, part(1, b"")) + part(15, varint(2**28))
     with at_most(100_000):
         decoded = d.decode_request(action(tensor))
-    assert isinstance(decoded, d.StepRequest)
     assert decoded.actions[1] == d.ProtoArray((d.AnyMessage(),), (2**28,))
 
 

@@ -20,7 +20,6 @@ def test_many_tensors_in_one_message_round_trip():
     settings = {f"setting {number}": np.int64(number) for number in range(100)}
     settings["long" * 100] = np.arange(5)
     decoded = d.decode_request(d.encode_request(d.CreateWorldRequest(settings)))
-    assert isinstance(decoded, d.CreateWorldRequest)
     assert list(decoded.settings) == list(settings)
     assert all(np.array_equal(decoded.settings[name], settings[name]) for name in settings)
 
@@ -32,7 +31,6 @@ def test_bound_of_another_shape_is_decoded_flat():
         decoded = d.decode_response(
             d.encode_response(d.ResetResponse(d.ActionObservationSpecs({1: spec})))
         )
-        assert isinstance(decoded, d.ResetResponse)
         assert decoded.specs.actions[1].min.tolist() == [0, 1, 2]
 
 

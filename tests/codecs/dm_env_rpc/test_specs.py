@@ -29,7 +29,6 @@ def pack(manager, values):
 
 def unpack(manager, wire, check_bounds=False):
     step = d.decode_step_request(manager, wire, check_bounds=check_bounds)
-    assert step is not None
     return step[0]
 
 

@@ -56,6 +56,7 @@ def test_malformed_messages_fail_at_their_offset_and_path(data, offset, path):
     assert (caught.offset, caught.path) == (offset, path)
 
 
+EMPTY = {b"nd": True, b"type": "<f8", b"kind": b"", b"shape": [1], b"data": b""}
 BOMBS = {
     "array 32": b"\xdd\xff\xff\xff\xff",
     "map 32": b"\xdf\xff\xff\xff\xff",
@@ -66,15 +67,9 @@ BOMBS = {
     "depth of maps": b"\x81\xa1a" * 100_000,
     "arrays that claim the same bytes": b"\xdd\x00\x00\xff\xff" * 20_000,
     "maps that claim the same bytes": b"\xdf\x00\x00\x7f\xff\xa1a" * 20_000,
-    "shape": plain.packb(
-        {b"nd": True, b"type": "<f8", b"shape": [2**20, 2**20], b"data": b"", b"kind": b""}
-    ),
-    "itemsize": plain.packb(
-        {b"nd": True, b"type": "|S99999999", b"shape": [50], b"data": b"", b"kind": b""}
-    ),
-    "structure": plain.packb(
-        {b"nd": True, b"type": [["a", "|V2000000000"]], b"kind": b"V", b"shape": [1], b"data": b""}
-    ),
+    "shape": plain.packb(EMPTY | {b"type": "<f8", b"shape": [2**20, 2**20]}),
+    "itemsize": plain.packb(EMPTY | {b"type": "|S99999999", b"shape": [50]}),
+    "structure": plain.packb(EMPTY | {b"type": [["a", "|V2000000000"]], b"kind": b"V"}),
 }
 
 

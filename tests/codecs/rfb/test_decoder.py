@@ -55,18 +55,12 @@ def test_decoding_stops_at_incomplete_and_pseudo_rectangles():
     one = head(0, 0, 1, 1, 0) + b"\3\2\1\0"
     last, size = head(0, 0, 0, 0, Encoding.LAST_RECT), head(0, 0, 900, 9, Encoding.DESKTOP_SIZE)
     for stream, counted, ended, whole in [
-        (one + one + one[:-1], 2, False, 32),
-        (one + one + one[:11], 2, False, 32),
-        (one + last + one, 2, True, 28),
-        (one + size + one, 1, False, 16),
-        (size + one, 1, False, 12),
-        (last + one, 1, True, 12),
+        *((one + one + one[:-1], 2, False, 32), (one + one + one[:11], 2, False, 32)),
+        *((one + last + one, 2, True, 28), (one + size + one, 1, False, 16)),
+        *((size + one, 1, False, 12), (last + one, 1, True, 12), (one[:-1], 0, False, 16)),
+        *((one[:11], 0, False, 0), (size[:-1], 0, False, 0), (last[:-1], 0, False, 0)),
         (one + head(0, 0, 1, 1, 99) + one, 1, False, 16),
         (one + head(20, 0, 1, 1, 0) + one, 1, False, 16),
-        (one[:-1], 0, False, 16),
-        (one[:11], 0, False, 0),
-        (size[:-1], 0, False, 0),
-        (last[:-1], 0, False, 0),
     ]:
         assert decoder.size(stream, 0, len(stream), 9) == whole
         assert (decoder.counted, decoder.ended) == (counted, ended)
@@ -180,6 +174,7 @@ def tight(control, data, width=8, height=4):
 
 
 PX = b"\x11\x22\x33\0"
+RRE = b"\0\0\0\1" + PX + PX
 BAD = {
     "right-of-the-screen": (head(13, 0, 8, 1, 0) + PX * 8, 0),
     "below-the-screen": (head(0, 4, 8, 7, 7) + b"\x80abc", 2),
@@ -188,14 +183,8 @@ BAD = {
     "unknown-pseudo": (head(0, 0, 1, 1, -1), 8),
     "copy-from-outside": (head(0, 0, 8, 4, 1) + b"\0\x0d\0\0", 12),
     "copy-from-below": (head(0, 0, 8, 4, 1) + b"\0\0\0\x07", 14),
-    "rre-past-its-end": (
-        head(0, 0, 8, 4, 2) + b"\0\0\0\1" + PX + PX + struct.pack(">HHHH", 4, 0, 5, 1),
-        24,
-    ),
-    "rre-below-its-end": (
-        head(0, 0, 8, 4, 2) + b"\0\0\0\1" + PX + PX + struct.pack(">HHHH", 0, 4, 1, 1),
-        26,
-    ),
+    "rre-past-its-end": (head(0, 0, 8, 4, 2) + RRE + struct.pack(">HHHH", 4, 0, 5, 1), 24),
+    "rre-below-its-end": (head(0, 0, 8, 4, 2) + RRE + struct.pack(">HHHH", 0, 4, 1, 1), 26),
     "rre-lies": (head(0, 0, 8, 4, 2) + b"\xff\xff\xff\xff" + PX, 20),
     "hextile-past-its-tile": (head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x70\x10", 18),
     "hextile-below-its-tile": (head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x03\x01", 18),

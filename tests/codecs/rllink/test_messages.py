@@ -3,7 +3,6 @@
 import base64
 import gzip
 import json
-from typing import Any
 
 import msgpack
 import msgpack_numpy
@@ -68,7 +67,6 @@ def test_weights_of_ray_round_trip():
     state = r.Codec().decode(packed(fields))
     assert isinstance(state, r.SetState)
     assert state.weights_seq_no == 7
-    assert state.state is not None
     assert set(state.state) == {"rl_module"}
     np.testing.assert_array_equal(state.state["rl_module"]["pi.weight"], weights["pi.weight"])
     frame = r.Codec().encode(r.SetState(7, {"rl_module": weights}))
@@ -185,7 +183,6 @@ def test_token_round_trips_and_unknown_rlwire_entries_are_ignored():
     for message in (r.Ping("secret", True), r.Ping("secret")):
         assert codec.decode(codec.encode(message)) == r.Ping("secret", True)
         assert codec.decode(codec.encode(message, "json")) == r.Ping("secret", True)
-    own: Any
     for own in (3, {"token": 5}, {"other": [1]}):
         assert codec.decode(packed({"type": "PING", "rlwire": own})) == r.Ping(rlwire=True)
     for own in ({}, {"other": None}):

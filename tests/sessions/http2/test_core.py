@@ -107,16 +107,11 @@ def test_array_in_one_frame_is_an_aligned_view_of_the_frame():
 def test_receive_whole_accepts_only_complete_messages():
     server, stream = opened(False)
     good = data(message(b"hello"))
+    hello = message(b"hello")
     for wire in (
-        good[:-1],
-        good + b"\0",
-        data(message(b"hello") + b"\0"),
-        data(message(b"hello")[:-1]),
-        data(message(b"hello"), http2.END_STREAM),
-        data(b"\0" + message(b"hello"), http2.PADDED),
-        data(message(b"hello"), number=3),
-        data(message(b"hello", 1)),
-        http2.ping(),
+        *(good[:-1], good + b"\0", data(hello + b"\0"), data(hello[:-1]), http2.ping()),
+        *(data(hello, http2.END_STREAM), data(b"\0" + hello, http2.PADDED)),
+        *(data(hello, number=3), data(message(b"hello", 1))),
     ):
         assert server.receive_whole(wire, len(wire)) is None
     assert server.window == stream.receive_window
