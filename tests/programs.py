@@ -1,6 +1,7 @@
 """Programs that tests start, and what these serve: also a module in the folder of a program."""
 
 import contextlib
+import os
 import re
 import shutil
 import signal
@@ -15,6 +16,17 @@ def free_port(kind=socket.SOCK_STREAM):
     with socket.socket(type=kind) as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
+
+
+def has_ended(pid):
+    """Return whether a process has ended, even if nobody has waited for it yet."""
+    try:
+        os.kill(pid, 0)
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except ProcessLookupError:  # also of a file that was open as the process ended
+        return True
+    except FileNotFoundError:  # it has ended meanwhile, or there is no /proc
+        return False
 
 
 class Program:

@@ -26,6 +26,7 @@ from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
 from tests import bench_targets
+from tests.programs import has_ended
 from tests.raising import raised
 from tests.waiting import eventually
 
@@ -155,16 +156,6 @@ def test_raw_exchange_reports_a_dead_server(datagrams, monkeypatch):
         os.kill(servers[0].pid, signal.SIGTERM)
         wait_for_end(servers[0].pid)
         raised(BenchError, exchange)
-
-
-def has_ended(pid):
-    try:
-        os.kill(pid, 0)
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except ProcessLookupError:  # also of a file that was open as the process ended
-        return True
-    except FileNotFoundError:  # it has ended meanwhile, or there is no /proc
-        return False
 
 
 def wait_for_end(pid):

@@ -19,6 +19,7 @@ from gymnasium import spaces
 
 import rlwire
 from rlwire import errors
+from rlwire.codecs import rlx
 from rlwire.environments import callers
 from rlwire.openpi import Client
 from rlwire.openpi.environment import OpenpiCaller
@@ -27,7 +28,8 @@ from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
 from tests.raising import raised
-from tests.rlx.raw_client import RawClient
+from tests.rlx.raw_client import ask as ask_rlx
+from tests.rlx.raw_client import connected
 from tests.waiting import eventually
 
 BOX = spaces.Box(-9, 9, (2,), np.float32)
@@ -495,14 +497,14 @@ def test_state_outside_the_space_is_rejected(env, in_thread):
 @over_rlx
 def test_rlx_commands_before_init_are_rejected(env, in_thread):
     resetting = in_thread(env.reset)
-    with RawClient(address_of(env)) as caller:
-        assert caller.ask({"command": "update", "state": [1, 2]})["response"] == "error"
-        assert caller.ask({"command": "init"}) == {"response": "ready"}
+    with connected(address_of(env)) as caller:
+        assert ask_rlx(caller, {"command": "update", "state": [1, 2]})["response"] == "error"
+        assert ask_rlx(caller, {"command": "init"}) == {"response": "ready"}
         metric = {"command": "update_metrics", "name": "a", "y": 1.0}
-        assert caller.ask(metric) == {"response": "done"}
+        assert ask_rlx(caller, metric) == {"response": "done"}
         update = {"command": "update", "reward": None, "terminal": False}
-        assert caller.ask({**update, "state": [1, 2, 3]})["response"] == "error"
-        caller.send({**update, "state": [1, 2]})
+        assert ask_rlx(caller, {**update, "state": [1, 2, 3]})["response"] == "error"
+        caller.sendall(rlx.encode({**update, "state": [1, 2]}, framed=True))
         assert resetting.result(60)[0].tolist() == [1, 2]
 
 

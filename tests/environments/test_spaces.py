@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rlwire.environments.spaces import describe, gymnasium_space, named_space, space_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
 from rlwire.limits import Limits
+from tests.raising import raised
 from tests.test_spaces_by_protocol import SPACES
 
 CARTPOLE = spaces.Box(
@@ -113,8 +114,7 @@ def test_dm_env_specs_convert_to_gymnasium_spaces():
     ],
 )
 def test_invalid_space_descriptions_are_rejected(value):
-    with pytest.raises(DecodeError):
-        space_of(value)
+    raised(DecodeError, space_of, value)
 
 
 def test_error_in_a_space_description_has_its_path():
@@ -162,10 +162,8 @@ def test_random_space_descriptions_decode_or_raise_a_decode_error(value):
 
 def test_space_descriptions_without_gymnasium_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(MissingExtra, match=r"\[gym\]"):
-        describe(object())
-    with pytest.raises(MissingExtra):
-        space_of({"discrete": 2})
+    assert "[gym]" in str(raised(MissingExtra, describe, object()))
+    raised(MissingExtra, space_of, {"discrete": 2})
 
 
 def test_named_space_accepts_module_names_and_json():
@@ -177,5 +175,4 @@ def test_named_space_accepts_module_names_and_json():
     ):
         with pytest.raises(ValueError, match=why):
             named_space(text)
-    with pytest.raises(DecodeError, match="one of"):
-        named_space('{"discreet": 3}')
+    assert "one of" in str(raised(DecodeError, named_space, '{"discreet": 3}'))

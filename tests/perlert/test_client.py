@@ -92,8 +92,7 @@ def test_register_rejects_a_closed_slot_and_names_its_client(crowd):
     assert three.register() == "walker_2"
     with pytest.raises(PeerError, match=r"crowd:0 at 127.*walker_0 \D*two, "):
         four.register()
-    with pytest.raises(PeerError, match="crowd:0 at 127"):
-        four.register(wait=0.1)
+    assert "crowd:0 at 127" in str(raised(PeerError, four.register, wait=0.1))
     assert "'walker_9'" in str(raised(DeadlineExceeded, four.register, "walker_9"))
     raised(LocalProtocolError, four.ready)
     raised(LocalProtocolError, four.wait_start, 1)

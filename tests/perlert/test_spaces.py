@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rlwire.errors import DecodeError, EncodeError, MissingExtra
 from rlwire.perlert.spaces import SpaceText
+from tests.raising import raised
 from tests.test_spaces_by_protocol import SPACES, equal
 
 NESTED = spaces.Dict(
@@ -81,8 +82,7 @@ def test_values_have_their_documented_text():
     ],
 )
 def test_encoder_rejects_values_outside_the_space(space, value):
-    with pytest.raises(EncodeError):
-        SpaceText(space, "it", named=True).to_text(value)
+    raised(EncodeError, SpaceText(space, "it", named=True).to_text, value)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,7 @@ def test_decoder_rejects_invalid_action_texts(space, texts):
 @pytest.mark.parametrize("text", ["", "a:1", "b:1,2", "a:x,b:1,2", "a:1,b:1,2,3", "1,2,3"])
 def test_decoder_rejects_invalid_named_texts(text):
     space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 9, (2,), np.float64)})
-    with pytest.raises(DecodeError):
-        SpaceText(space, "the observation", named=True).from_text(text)
+    raised(DecodeError, SpaceText(space, "the observation", named=True).from_text, text)
 
 
 @settings(max_examples=10 * settings().max_examples)
@@ -126,5 +125,4 @@ def test_decoder_returns_a_value_or_raises_decode_error(space, named, text):
 
 def test_missing_gymnasium_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(MissingExtra, match=r"\[gym\]"):
-        SpaceText(object(), "it", named=True)
+    assert "[gym]" in str(raised(MissingExtra, SpaceText, object(), "it", named=True))

@@ -80,25 +80,14 @@ def test_truncated_checkpoint_is_skipped_at_every_length(tmp_path, caplog):
 HEAD = {"algorithm": "pg", "version": 1, "step": 2, "state": {}}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x91" * 100_000,
-        b"\x81\xa1a" * 100_000,
-        *map(
-            msgpack.encode,
-            [
-                *(None, [], [HEAD], "pg", 7),
-                *({**HEAD, name: "2"} for name in ("step", "version", "state")),
-                *(
-                    {**HEAD, "state": {"a": msgpack.ExtType(*each)}}
-                    for each in [(2, b""), (1, b"")]
-                ),
-            ],
-        ),
-    ],
-    ids=lambda data: str(data[:99]),
-)
+DAMAGED = [
+    *(None, [], [HEAD], "pg", 7, *({**HEAD, name: "2"} for name in ("step", "version", "state"))),
+    *({**HEAD, "state": {"a": msgpack.ExtType(kind, b"")}} for kind in (1, 2)),
+]
+DEEP = [b"\x91" * 100_000, b"\x81\xa1a" * 100_000]
+
+
+@pytest.mark.each("data", [*DEEP, *map(msgpack.encode, DAMAGED)], ids=lambda data: str(data[:99]))
 def test_damaged_checkpoint_is_skipped(tmp_path, data):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"a": 1}, algorithm="pg")

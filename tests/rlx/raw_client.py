@@ -7,7 +7,7 @@ from rlwire.codecs import rlx
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import connected_socket
 
-__all__ = ["RawClient", "ScriptedServer", "read_frame"]
+__all__ = ["ScriptedServer", "ask", "connected", "read_frame", "receive"]
 
 
 def read_frame(sock):
@@ -24,33 +24,18 @@ def read_frame(sock):
     return frame
 
 
-class RawClient:
-    """`timeout` is in seconds, for each reply."""
+def connected(address):
+    """Connect a socket to the address of a server."""
+    return connected_socket(parse(address), 5.0)
 
-    def __init__(self, address, timeout=5.0):
-        self._socket = connected_socket(parse(address), timeout)
 
-    def __enter__(self):
-        return self
+def receive(sock):
+    return rlx.decode(read_frame(sock), framed=True)
 
-    def __exit__(self, *exc):
-        self.close()
 
-    def close(self):
-        self._socket.close()
-
-    def send(self, message):
-        self.send_bytes(rlx.encode(message, framed=True))
-
-    def send_bytes(self, data):
-        self._socket.sendall(data)
-
-    def receive(self):
-        return rlx.decode(read_frame(self._socket), framed=True)
-
-    def ask(self, message):
-        self.send(message)
-        return self.receive()
+def ask(sock, message):
+    sock.sendall(rlx.encode(message, framed=True))
+    return receive(sock)
 
 
 class ScriptedServer:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from rlwire.rlx import AgentProxy, AsyncAgentProxy, Server
 from tests import agents
 from tests.raising import raised
 from tests.reference import rlx as oracle
-from tests.rlx.raw_client import ScriptedServer, read_frame
+from tests.rlx.raw_client import ScriptedServer, connected, read_frame
 
 README = {"dialect": "readme", "dtype": "float32"}
 CARTPOLE = np.array([0.0273956, -0.00611216, 0.03585979, 0.0197368], np.float32)
@@ -33,10 +32,6 @@ def readme(**message):
 
 
 UPDATE = {"command": "update", "terminal": False, "state": CARTPOLE, "reward": 1.0}
-
-
-def connected(server):
-    return socket.create_connection((server.address.host, server.address.port), timeout=20)
 
 
 @pytest.mark.each("shape", SHAPES)
@@ -121,7 +116,10 @@ def test_readme_dialect_server_replies_to_a_readme_dialect_client(workers, tmp_p
     (tmp_path / "agent_of_the_document.py").write_text(AGENT)
     monkeypatch.syspath_prepend(str(tmp_path))  # of a worker process too
     url = f"rlx://127.0.0.1:0?dialect=readme&dtype=float32&workers={workers}"
-    with rlwire.serve("agent_of_the_document:Agent", url) as server, connected(server) as client:
+    with (
+        rlwire.serve("agent_of_the_document:Agent", url) as server,
+        connected(server.address) as client,
+    ):
         client.sendall(readme(command="init", exploit=False))
         assert read_frame(client) == readme(response="ready")
         for _ in range(2):

@@ -6,12 +6,12 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
 
 from rlwire.serving.workers import Workers
 from rlwire.transports.address import Address
+from tests.programs import has_ended
 from tests.serving import targets
 from tests.waiting import eventually
 
@@ -31,17 +31,6 @@ def ask(workers):
     where = workers.address
     with socket.create_connection((where.host, where.port), timeout=20) as sock:
         return sock.recv(100)
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A process that nobody has waited for yet is still listed.
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return True
 
 
 def begun(path):
@@ -70,7 +59,7 @@ def test_workers_share_a_listener_and_dead_workers_are_replaced(caplog):
         eventually(both)
     assert not workers.pids
     assert workers._listener.fileno() == -1
-    assert not any(map(alive, pids))
+    assert all(map(has_ended, pids))
     assert f"(process {victim}) died with exit code -9" in caplog.text
 
 
@@ -92,7 +81,7 @@ def test_worker_stops_at_sigterm_and_ignores_sigint(tmp_path):
         (pid,) = begun(path)
         os.kill(pid, signal.SIGINT)
         time.sleep(0.1)
-        assert alive(pid)
+        assert not has_ended(pid)
         os.kill(pid, signal.SIGTERM)
         eventually(lambda: len(begun(path)) == 2)
         assert f"end {pid}" in path.read_text()
@@ -115,7 +104,7 @@ def test_worker_that_does_not_stop_in_time_is_killed(tmp_path, caplog):
     workers = Workers(targets.ignoring_stop, 1, WHERE, [path])
     eventually(lambda: begun(path))
     workers.stop(grace=-4.9)
-    assert not alive(begun(path)[0])
+    assert has_ended(begun(path)[0])
     assert "did not stop in time" in caplog.text
 
 
@@ -153,4 +142,4 @@ def test_workers_do_not_outlive_their_program(tmp_path, end):
         eventually(lambda: path.read_text().count("end") == 2)
         assert program.stderr is not None
         assert program.stderr.read() == b""
-    eventually(lambda: not any(map(alive, begun(path))))
+    eventually(lambda: all(map(has_ended, begun(path))))

@@ -37,8 +37,7 @@ def test_split_action_separates_input_events_from_other_actions():
     "action", [3, [3], [("KeyEvent", "nokey", True)], [("KeyEvent",)], [()], [(1, 2)], [None]]
 )
 def test_invalid_actions_are_rejected(action):
-    with pytest.raises(EncodeError, match="KeyEvent"):
-        split_action(action)
+    assert "KeyEvent" in str(raised(EncodeError, split_action, action))
 
 
 def test_events_space_contains_its_samples():

@@ -57,8 +57,7 @@ def test_unconnected_client_raises():
         raised(ConnectionClosed, call)
     assert client.ended
     assert "127.0.0.1:1" in repr(client)
-    with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
-        client.connect()
+    assert "127.0.0.1:1" in str(raised(OSError, client.connect))
     client.close()
 
 
