@@ -114,10 +114,8 @@ def test_howto_starts_with_the_packages_of_its_programs(page):
 
 def test_readme_has_the_benchmark_and_test_commands():
     text = (ROOT / "README.md").read_text("utf-8")
-    assert re.findall(r"^pip install '\.\[.*$", text, re.M) == [
-        "pip install '.[bench]' && rlwire bench",
-        "pip install '.[test]' && pytest",
-    ]
+    expected = ["pip install '.[bench]' && rlwire bench", "pip install '.[test]' && pytest"]
+    assert re.findall(r"^pip install '\.\[.*$", text, re.M) == expected
 
 
 def test_page_on_the_front_door_lists_every_protocol():

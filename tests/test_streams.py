@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlwire import errors
 from rlwire.buffers import Arena, Block
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    DecodeError,
-    LimitExceeded,
-    RemoteProtocolError,
-    RlwireError,
-)
 from rlwire.sessions import openpi, rlx, websocket
 from rlwire.sessions.stack import Stack
 from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
@@ -126,7 +119,7 @@ def test_frame_over_the_limit_allocates_no_block(blobs):
             raise AssertionError(f"{size} bytes were asked for")
 
     reader = FrameReader(blobs(), Untouched())
-    assert raised(LimitExceeded, feed, reader, b"\x7f" + bytes(10)).limit == "received"
+    assert raised(errors.LimitExceeded, feed, reader, b"\x7f" + bytes(10)).limit == "received"
 
 
 TIMES = SimpleNamespace(read=2.0, write=3.0, idle=10.0, first_message=1.0)
@@ -288,8 +281,8 @@ def test_stream_cut_at_any_byte_ends_with_connection_closed(talk, side):
         wire = converse(make, cut=(side, place))
         assert wire.stopped
         core = wire.cores[side]
-        raised(ConnectionClosed, core.feed, 0)
-        raised(ConnectionClosed, core.next)
+        raised(errors.ConnectionClosed, core.feed, 0)
+        raised(errors.ConnectionClosed, core.next)
         assert core.phase is StreamPhase.READ_CLOSED
         assert wire.heard[side] == events[side][: len(wire.heard[side])]
         inside = place not in whole.borders[1 - side]
@@ -383,14 +376,14 @@ def test_core_reads_and_answers_a_half_closed_peer(blobs):
     assert bytes(core.next()) == b"two"
     core.put(b"answer")
     core.wrote(core.waiting)
-    raised(ConnectionClosed, core.next)
+    raised(errors.ConnectionClosed, core.next)
     assert core.phase is StreamPhase.READ_CLOSED
     assert not core.broken
     core.put(b"late")
     core.close()
     assert core.phase is StreamPhase.CLOSED
     assert not core.sending
-    raised(ConnectionClosed, core.put, b"later")
+    raised(errors.ConnectionClosed, core.put, b"later")
 
 
 def test_lost_connection_is_broken_unless_closed_locally(blobs):
@@ -413,14 +406,14 @@ def test_lost_connection_is_broken_unless_closed_locally(blobs):
     core = core_of(blobs())
     core.put(b"x")
     core.abort("gone")
-    raised(ConnectionClosed, core.wrote, 1)
+    raised(errors.ConnectionClosed, core.wrote, 1)
 
 
 def test_invalid_bytes_end_receiving_and_can_be_rejected(blobs):
     core = core_of(blobs())
-    caught = raised(DecodeError, give, core, b"\xff" * 30)
+    caught = raised(errors.DecodeError, give, core, b"\xff" * 30)
     assert core.phase is StreamPhase.READ_CLOSED
-    raised(ConnectionClosed, core.next)
+    raised(errors.ConnectionClosed, core.next)
     core.reject(caught)
     assert core.phase is StreamPhase.LINGERING
     assert core.half_close
@@ -436,7 +429,7 @@ def late(core, now, waiting=True):
     """What is late at a time, and the error's text; empty if nothing is."""
     try:
         core.check(now, waiting)
-    except DeadlineExceeded as error:
+    except errors.DeadlineExceeded as error:
         return f"{core.late}: {error}"
     return ""
 
@@ -499,7 +492,7 @@ def test_both_sides_exchange_close_messages():
     server.close()
     assert server.phase is StreamPhase.CLOSING
     wire.flush(1)
-    assert "1000" in str(raised(ConnectionClosed, wire.deliver, 0))
+    assert "1000" in str(raised(errors.ConnectionClosed, wire.deliver, 0))
     assert client.phase is StreamPhase.LINGERING, "the server hangs up first"
     assert not client.half_close
     wire.flush(0)
@@ -537,12 +530,12 @@ def test_core_stays_consistent_under_any_order_of_events(seed, side, how, cut):
             elif action == "wrote":
                 core.wrote(min(core.waiting, 7))
             elif action == "refuse":
-                core.reject(RemoteProtocolError("no"))
+                core.reject(errors.RemoteProtocolError("no"))
             elif action == "lost":
                 core.lost(OSError("lost"))
             else:
                 getattr(core, action)()
-        except RlwireError:
+        except errors.RlwireError:
             pass
         assert core.phase >= before or (before, core.phase) == (StreamPhase.FIRST, StreamPhase.OPEN)
         before = core.phase

@@ -33,19 +33,11 @@ from tests.raising import raised
 NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED, CLOSED = DmEnvRpcState
 STATES = {state: d.EnvironmentStateType[state.name] for state in (TERMINATED, RUNNING, INTERRUPTED)}
 
-SPECS = d.ActionObservationSpecs(
-    {
-        1: d.TensorSpec("move", (), d.DataType.INT32, np.int32(0), np.int32(3)),
-        5: d.TensorSpec("push", (2,), d.DataType.FLOAT),
-    },
-    {
-        1: d.TensorSpec("count", (), d.DataType.INT32),
-        9: d.TensorSpec("pixels", (2, 2), d.DataType.UINT8),
-    },
-)
+ACTIONS = {1: d.make_spec("move", (), np.int32, 0, 3), 5: d.make_spec("push", (2,), "f4")}
+SEEN_AS = {1: d.make_spec("count", (), np.int32), 9: d.make_spec("pixels", (2, 2), np.uint8)}
+SPECS = d.ActionObservationSpecs(ACTIONS, SEEN_AS)
 OTHER_SPECS = d.ActionObservationSpecs(
-    {3: d.TensorSpec("fly", (), d.DataType.INT32)},
-    {2: d.TensorSpec("height", (), d.DataType.DOUBLE)},
+    {3: d.make_spec("fly", (), np.int32)}, {2: d.make_spec("height", (), np.float64)}
 )
 SEEN = {"count": np.int32(4), "pixels": np.arange(4, dtype=np.uint8).reshape(2, 2)}
 
@@ -340,9 +332,8 @@ def test_error_names_unknown_observations():
         assert "1 (count), 9 (pixels)" in status.message
         # What was refused is not remembered as the last selection.
         assert refusal(server, d.encode_request(d.StepRequest({}, [1, 4711]))) == status
-        assert server.receive(d.encode_request(d.StepRequest({}, [1])))[
-            0
-        ].requested_observations == ("count",)
+        (step,) = server.receive(d.encode_request(d.StepRequest({}, [1])))
+        assert step.requested_observations == ("count",)
 
 
 # A float32 that stands for 2**25 of them, and messages that have it where no spec bounds it.

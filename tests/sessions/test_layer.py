@@ -85,10 +85,7 @@ def test_protocol_of_another_package_works_through_serve_and_connect(echo):
         rlwire.connect(server.url) as client,
     ):
         assert server.url.startswith("echo://localhost:")
-        assert [client.exchange(line) for line in (b"one", b"", b"three")] == [
-            b"ONE",
-            b"",
-            b"THREE",
-        ]
+        expected = [b"ONE", b"", b"THREE"]
+        assert [client.exchange(line) for line in (b"one", b"", b"three")] == expected
         client.send(b"x" * 200)
         raised(ConnectionClosed, client.receive)

@@ -14,12 +14,8 @@ def test_request_is_decoded_with_its_sid_and_size():
     text = b'{"sid":7,"command":"update","reward":-0.5,"state":[1,2.5,null],"terminal":false}'
     (request,) = PageSession().receive(text)
     assert (request.sid, request.size) == (7, len(text))
-    assert request.message == {
-        "command": "update",
-        "reward": -0.5,
-        "state": [1, 2.5, None],
-        "terminal": False,
-    }
+    expected = {"command": "update", "reward": -0.5, "state": [1, 2.5, None], "terminal": False}
+    assert request.message == expected
     assert [type(item) for item in request.message["state"]] == [int, float, type(None)]
 
 

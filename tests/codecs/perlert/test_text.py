@@ -192,10 +192,8 @@ def test_items_limit_is_checked_before_storing_items():
 def test_examples_of_the_draft_are_converted():
     assert text_to_mapping("x:0.54,y:0.95") == {"x": 0.54, "y": 0.95}
     assert value_to_text({"x": 0.54, "y": 0.95}) == "x:0.54,y:0.95"
-    assert text_to_mapping("did_jump:true,jump_length:6.84") == {
-        "did_jump": True,
-        "jump_length": 6.84,
-    }
+    expected = {"did_jump": True, "jump_length": 6.84}
+    assert text_to_mapping("did_jump:true,jump_length:6.84") == expected
     assert same(text_to_value("5,6.78"), np.array([5, 6.78]))
     assert text_to_value("move_left") == "move_left"
 

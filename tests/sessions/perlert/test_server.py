@@ -187,10 +187,8 @@ def test_lobby_messages_are_sent_to_registered_clients():
     server.lobby(EVE, "lobby")
     server.from_lobby()
     server.city.message("maps: a=1; b=2")
-    assert server.from_lobby() == [
-        ("city:7;message=maps: a=1; b=2", ANN),
-        ("city:7;message=maps: a=1; b=2", BOB),
-    ]
+    expected = [("city:7;message=maps: a=1; b=2", ANN), ("city:7;message=maps: a=1; b=2", BOB)]
+    assert server.from_lobby() == expected
     server.play(c=EVE, a=ANN, b=BOB)
     assert "runs" in str(raised(LocalProtocolError, server.city.message, "too late"))
     assert server.silent()

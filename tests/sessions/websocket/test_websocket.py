@@ -1,21 +1,12 @@
 import pytest
 
+from rlwire import errors
 from rlwire.codecs.websocket import frames
 from rlwire.codecs.websocket.handshake import (
     basic_header,
     read_response,
     same_secret,
     write_response,
-)
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    LocalProtocolError,
-    RemoteProtocolError,
-    RlwireError,
 )
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
@@ -35,8 +26,8 @@ URL = "ws://test/path?query"
 
 
 ERRORS = {
-    "TURN": RemoteProtocolError("not now"), "END": RemoteProtocolError("over"),
-    "BAD": DecodeError("no word"), "LONG": LimitExceeded("depth", 1, 2),
+    "TURN": errors.RemoteProtocolError("not now"), "END": errors.RemoteProtocolError("over"),
+    "BAD": errors.DecodeError("no word"), "LONG": errors.LimitExceeded("depth", 1, 2),
 }  # fmt: skip
 
 
@@ -64,7 +55,7 @@ class Words(Layer):
 
     def send(self, event):
         if not event.isupper():
-            raise LocalProtocolError("shout")
+            raise errors.LocalProtocolError("shout")
         return [event.encode()]
 
     def reject(self, error):
@@ -110,7 +101,7 @@ def test_receive_whole_accepts_only_complete_messages_while_open():
         assert receive_whole(data, len(data)) is not None
         server.close_message()
         assert receive_whole(data, len(data)) is None
-        assert "closing" in str(raised(LocalProtocolError, send, "HI"))
+        assert "closing" in str(raised(errors.LocalProtocolError, send, "HI"))
 
 
 def answer(server, client=None, **options):
@@ -119,7 +110,7 @@ def answer(server, client=None, **options):
     (request,) = client.output()
     try:
         server.receive(request)
-    except RlwireError as error:
+    except errors.RlwireError as error:
         (said,) = server.output()
         assert server.closed
         caught = raised(Refused, client.receive, bytes(said[: said.index(b"\r\n\r\n") + 4]))
@@ -201,18 +192,18 @@ def test_check_receives_the_request_and_selects_the_http_status():
 )
 def test_invalid_handshake_request_gets_an_http_error(data, status):
     server = WebSocketServerSession()
-    with pytest.raises((DecodeError, LimitExceeded)):
+    with pytest.raises((errors.DecodeError, errors.LimitExceeded)):
         server.frame_size(data, 0, len(data)) and server.receive(data)
     (said,) = server.output()
     assert said.startswith(b"HTTP/1.1 %d " % status)
     assert read_response(said[: said.index(b"\r\n\r\n") + 4]).headers.get("Connection") == "close"
     assert server.closed
-    assert server.reject(DecodeError("again")) == []
+    assert server.reject(errors.DecodeError("again")) == []
 
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(LimitExceeded("max_connections", 1, 2), 503), (DeadlineExceeded("slow"), 408)],
+    [(errors.LimitExceeded("max_connections", 1, 2), 503), (errors.DeadlineExceeded("slow"), 408)],
 )
 def test_rejection_before_the_handshake_is_an_http_error(error, status):
     server = WebSocketServerSession()
@@ -240,14 +231,14 @@ def test_client_rejects_invalid_handshake_responses(change):
     client, server = WebSocketClientSession(URL), WebSocketServerSession()
     server.receive(client.output()[0])
     wrong = change(bytes(server.output()[0]))
-    raised((DecodeError, RemoteProtocolError), client.receive, wrong)
+    raised((errors.DecodeError, errors.RemoteProtocolError), client.receive, wrong)
     assert client.closed
     assert client.output() == []
 
 
 def test_server_accepts_no_extensions():
     offer = [("Sec-WebSocket-Extensions", "permessage-deflate")]
-    raised(EncodeError, WebSocketClientSession, URL, headers=offer)
+    raised(errors.EncodeError, WebSocketClientSession, URL, headers=offer)
     (request,) = WebSocketClientSession(URL).output()
     server = WebSocketServerSession()
     server.receive(
@@ -261,7 +252,7 @@ def test_message_of_another_kind_closes_with_1003(kind, wrong):
     server, client = opened(kind=kind)
     (wire,) = client.send(wrong)
     assert server.receive_whole(wire, len(wire)) is None
-    with pytest.raises(RemoteProtocolError, match=f"expected {kind}"):
+    with pytest.raises(errors.RemoteProtocolError, match=f"expected {kind}"):
         server.receive(wire)
     assert server.output()[0][2:4] == (1003).to_bytes(2, "big")
     assert server.closed
@@ -274,13 +265,13 @@ def test_received_limit_counts_all_fragments():
     assert server.frame_size(first, 0, len(first)) == len(first)
     server.receive(first)
     second = framer.frame(frames.CONTINUATION, bytes(41))
-    assert raised(LimitExceeded, server.frame_size, second, 0, 2).limit == "received"
+    assert raised(errors.LimitExceeded, server.frame_size, second, 0, 2).limit == "received"
     many, _ = opened()
     many.receive(framer.frame(frames.TEXT, b"", False))
     empty = framer.frame(frames.CONTINUATION, b"", False)
     for _ in range(websocket.FRAGMENTS - 1):
         many.receive(empty)
-    assert raised(LimitExceeded, many.receive, empty).limit == "fragments"
+    assert raised(errors.LimitExceeded, many.receive, empty).limit == "fragments"
     for closed in (server, many):
         assert closed.output()[0][2:4] == (1009).to_bytes(2, "big")
         assert closed.closed
@@ -307,8 +298,8 @@ def test_each_close_cause_has_its_close_code():
         (said,) = act(server)
         caught = raised(Closed, client.receive, said)
         assert (caught.code, caught.reason) == expected
-        assert isinstance(caught, ConnectionClosed)
-    raised(EncodeError, server.leave, 1006)
+        assert isinstance(caught, errors.ConnectionClosed)
+    raised(errors.EncodeError, server.leave, 1006)
 
 
 def test_stream_end_without_close_is_reported_as_1006():
@@ -366,7 +357,7 @@ def test_inner_session_error_selects_the_close_code():
         assert raised(Closed, client.receive, close).code == code
         assert server.closed
     server, client, _ = shouting()
-    assert "not now" in str(raised(RemoteProtocolError, whole, server, client, "TURN"))
+    assert "not now" in str(raised(errors.RemoteProtocolError, whole, server, client, "TURN"))
     (words,) = server.reject(ERRORS["TURN"])
     assert client.receive(words) == ["ERROR not now"]
     assert whole(server, client, "GO ON") == ["GO", "ON"]
@@ -394,7 +385,7 @@ def test_idle_connection_is_pinged():
     server.tick(131.0)
     assert server.output() == [ping]
     server.tick(135.9)  # an unanswered ping ends the connection
-    assert "5" in str(raised(DeadlineExceeded, server.tick, 136.0))
+    assert "5" in str(raised(errors.DeadlineExceeded, server.tick, 136.0))
     assert server.closed
     assert raised(Closed, client.receive, server.output()[0]).code == 1011
     server.tick(199.0)
@@ -409,7 +400,7 @@ def test_fragmented_message_times_out():
         server.receive(framer.frame(frames.TEXT if now == 0 else frames.CONTINUATION, b"a", False))
         server.tick(float(now))
     assert server.next_deadline() == 60.0
-    assert "6" in str(raised(DeadlineExceeded, server.tick, 60.0))
+    assert "6" in str(raised(errors.DeadlineExceeded, server.tick, 60.0))
     server, _ = opened()
     for begun in (0.0, 59.0, 118.0):  # each message has its own
         server.receive(framer.frame(frames.TEXT, b"a", False))
