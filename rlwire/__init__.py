@@ -172,7 +172,7 @@ def make_vec(
     *,
     workers: int | None = None,
     caller_steps: bool = False,
-    autoreset_mode: str = "NextStep",
+    autoreset_mode: str | None = None,
     copy: bool = True,
     env_kwargs: dict[str, Any] | None = None,
     sb3: bool = False,
@@ -197,8 +197,8 @@ def make_vec(
             ``if __name__ == "__main__":``.
         caller_steps: whether this process also steps some environments. That saves a wake-up, but
             if an environment crashes, so does the program.
-        autoreset_mode: a `gymnasium.vector.AutoresetMode` by name: ``"NextStep"``, ``"SameStep"``,
-            ``"Disabled"``.
+        autoreset_mode: a `gymnasium.vector.AutoresetMode` by name: ``"NextStep"`` (default),
+            ``"SameStep"``, ``"Disabled"``.
         copy: False lets the next step overwrite the returned arrays.
         env_kwargs: keyword arguments of the factory; for URLs, the options of `make`.
         sb3: return a `VecEnv` for Stable-Baselines3, in ``"SameStep"`` mode.
@@ -211,11 +211,13 @@ def make_vec(
     if sb3:
         from rlwire.environments.stable_baselines3 import VecEnv
 
+        if autoreset_mode not in (None, "SameStep"):
+            raise ValueError(f"sb3=True needs autoreset_mode 'SameStep', not {autoreset_mode!r}")
         autoreset_mode = "SameStep"
     from rlwire.environments import vector
 
     making = {"workers": workers, "caller_steps": caller_steps}
-    modes: Any = {"mode": autoreset_mode, "copy": copy}
+    modes: Any = {"mode": autoreset_mode or "NextStep", "copy": copy}
     envs = vector.made(environment, num_envs, env_kwargs, make, making, **modes)
     return VecEnv(envs) if sb3 else envs
 

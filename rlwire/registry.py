@@ -75,7 +75,8 @@ class Protocol:
             instead = _INSTEAD.get((self.caller, name))
             why = f"has no {name.replace('async_', '')} in Python"
             if instead:
-                why = f"has no {name}, because the {self.caller} connects: {instead}"
+                call = "make" if name == "endpoint" else name
+                why = f"is not for rlwire.{call}, because the {self.caller} connects: {instead}"
             raise ValueError(f"{self.scheme}:// {why}")
         if isinstance(found, str):
             module, _, name = found.partition(":")

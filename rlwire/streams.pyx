@@ -667,14 +667,18 @@ cdef class StreamCore(FrameReader):
 
     # Ends.
 
+    @property
+    def silence_hint(self):
+        """What it may mean that a server has sent nothing; empty if it has."""
+        if self.silence and self.count == 0 and self.partial[0] == 0 and not self._stopping:
+            return f" before the server's first byte: {self.silence}"
+        return ""
+
     def end(self):
         """Return the error that receiving and sending raise after the end."""
         if self._instead is not None:
             return self._instead.with_traceback(None)
-        why = ""
-        if self.silence and self.count == 0 and self.partial[0] == 0 and not self._stopping:
-            why = f" before the server's first byte: {self.silence}"
-        error = ConnectionClosed(f"{self.peer}: connection {self.ended}{why}")
+        error = ConnectionClosed(f"{self.peer}: connection {self.ended}{self.silence_hint}")
         if self.count == 0:
             self._add_greeting(error, self._store[self._start : self._end])
         return error
@@ -899,7 +903,7 @@ cdef class StreamCore(FrameReader):
         if wait == TO_WRITE:
             what = "the peer did not read our message"
         elif wait == TO_CONNECT:
-            what = "no handshake"
+            return f"{self.peer}: no handshake within {name}={limit} s (Timeouts.{name}){self.silence_hint}"
         elif wait == TO_READ:
             have, want = self.partial
             what = "a message was not complete"

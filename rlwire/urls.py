@@ -306,7 +306,9 @@ def naming_protocol(url: URL, peer: str = "the server") -> Iterator[None]:
         while isinstance(cause.__cause__, RlwireError):
             cause = cause.__cause__
         what = foreign(cause, url.scheme)
-        if not what and not isinstance(cause, (DecodeError, RemoteProtocolError)):
+        wrong = isinstance(cause, (DecodeError, RemoteProtocolError))
+        if not what and (not wrong or getattr(cause, "well_formed", False)):
             raise
         what = what or f"does not speak {url.scheme}, or speaks another version"
-        raise RemoteProtocolError(f"{url.shown}: {peer} {what} ({error})") from error
+        text = str(error) if what in str(error) else f"{peer} {what} ({error})"
+        raise RemoteProtocolError(f"{url.shown}: {text}") from error

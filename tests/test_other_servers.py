@@ -12,6 +12,9 @@ import rlwire
 import rlwire.aio
 from rlwire.errors import RemoteProtocolError
 from rlwire.rlx import AgentProxyException
+from rlwire.urls import parse_url
+from tests.raising import raised
+from tests.targets import Floor
 
 SCHEMES = ("rlx", "openpi", "dm-env-rpc", "universe", "rllink")
 GREETINGS = {
@@ -79,6 +82,29 @@ def test_client_names_the_protocol_of_another_server(scheme, failure):
             text = str(failure(at(scheme, port)))
         assert f"the server speaks {name}, not {scheme}" in text
         assert (f"{scheme}+tls://" in text) == (name == "TLS")
+
+
+@pytest.mark.parametrize("scheme", ["rlx", "rllink"])
+def test_client_names_the_protocol_of_a_dm_env_rpc_server(scheme, failure):
+    with rlwire.serve(Floor, "dm-env-rpc://localhost:0") as server:
+        text = str(failure(at(scheme, parse_url(server.url).port)))
+    assert text.count(f"the server speaks HTTP/2, not {scheme}") == 1
+
+
+@pytest.mark.parametrize(("tls", "hint"), [("", "add +tls"), ("+tls", "without +tls")])
+def test_viewer_of_another_server_suggests_the_url(tls, hint):
+    """A server of VNC sends first, so the viewer waits for a server of HTTP."""
+    with rlwire.serve(lambda observation: {}, "openpi://localhost:0") as server:
+        port = parse_url(server.url).port
+        error = raised(OSError, rlwire.make, f"universe{tls}://localhost:{port}", start_timeout=1)
+    assert hint in str(error)
+
+
+def test_wrong_reply_of_a_policy_is_not_another_protocol():
+    with rlwire.serve(lambda observation: {"actions": 1}, "openpi://localhost:0") as server:
+        error = raised(RemoteProtocolError, rlwire.play, Floor, server.url)
+    assert "'actions'" in str(error)
+    assert "version" not in str(error)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -109,3 +109,14 @@ def test_options_of_the_other_universe_mode_are_named(url, options):
     with pytest.raises(ValueError, match="pixels") as caught:
         rlwire.make(url, **options)
     assert all(name in str(caught.value) for name in options)
+
+
+def test_call_for_the_other_side_names_the_right_one():
+    with pytest.raises(ValueError, match=r"rlx:// .*rlwire\.make.*`rlwire\.listen\(url\)`"):
+        rlwire.make("rlx://localhost:7001")
+
+
+def test_sb3_with_another_autoreset_mode_is_an_error():
+    pytest.importorskip("stable_baselines3")
+    with pytest.raises(ValueError, match="'SameStep'"):
+        rlwire.make_vec(Floor, 1, autoreset_mode="Disabled", sb3=True)

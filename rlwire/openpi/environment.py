@@ -139,14 +139,18 @@ def _flag(name: str, value: Any) -> bool:
     return bool(flag.item())
 
 
+class _WrongActions(RemoteProtocolError):
+    well_formed = True  # for `naming_protocol`
+
+
 def _chunk(answer: dict[str, Any]) -> Any:
     actions = answer.get("actions")
     if "actions" not in answer:
-        raise RemoteProtocolError(
+        raise _WrongActions(
             f"expected 'actions' in the policy's reply, which has {quoted(list(answer))}"
         )
     if not isinstance(actions, (np.ndarray, list)) or np.ndim(actions) == 0 or len(actions) == 0:
-        raise RemoteProtocolError(
+        raise _WrongActions(
             f"the policy's 'actions' must be an array, an action per row, not {quoted(actions)}"
         )
     return actions

@@ -346,9 +346,9 @@ class TrainingBase:
                 break
             time.sleep(pause)
         self.agent.disconnect()
-        raise type(failure)(
-            f"none of {len(self.addresses)} RLX servers accepted init; last error: {failure}"
-        ) from failure
+        count = len(self.addresses)
+        others = f"none of {count} RLX servers accepted init; last error: " if count > 1 else ""
+        raise type(failure)(f"{others}{failure}") from failure
 
     def run(self) -> None:
         """Run the episodes, numbered from 0; if a server fails, repeat one with the next server.

@@ -290,7 +290,7 @@ class AsyncConnection:
             if isinstance(error, RlwireError):
                 raise
             raise DeadlineExceeded(
-                f"{self.peer}: no handshake within connect={seconds} s"
+                f"{self.peer}: no handshake within connect={seconds} s{core.silence_hint}"
             ) from None
         core.check(self._loop.time(), False)
         self._follow()

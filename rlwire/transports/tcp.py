@@ -158,7 +158,9 @@ class Dialer:
         text = f"cannot connect to {self.where} ({tries} in {seconds:.1f} s): {reason}"
         if isinstance(error, TimeoutError):
             return DeadlineExceeded(text)
-        return type(error)(text) if error.errno is None else type(error)(error.errno, text)
+        made = type(error)(text) if error.errno is None else type(error)(error.errno, text)
+        vars(made).update(vars(error))  # the reason of an SSLError
+        return made
 
 
 class _BlockingDialer(Dialer):

@@ -118,7 +118,8 @@ class Http2Session(Layer):
         self._received_at: float | None = None
         self._pinged_at: float | None = None
         self._unused_since: float | None = None
-        # A server sends nothing before the preface: an HTTP/1 client gets an HTTP/1 response.
+        # A server sends nothing before the preface: an HTTP/1 client gets an HTTP/1 response,
+        # and others SETTINGS, which name the protocol (RFC 9113, 3.4).
         self._preface_sent = client
         if client:
             self.core.control_output.append(self.core.preface())
@@ -144,7 +145,7 @@ class Http2Session(Layer):
         except Http2Error as error:
             first = bytes(buffer[start : min(start + 3, end)])
             if not self._preface_sent and not self.closed:
-                self.core.control_output = [_HTTP1] if first.isalpha() else []
+                self.core.control_output = [_HTTP1 if first.isalpha() else self.core.preface()]
                 self.phase = _CLOSED
             self._fail(error)
             raise
