@@ -14,7 +14,7 @@ __all__ = ["INCLUDE", "Function", "Outline", "inner_headers", "markdown", "outli
 
 INCLUDE = Path(__file__).parent.parent / "rlwire" / "include" / "rlwire"
 
-inner_headers = {"rlwire.h", "rfb_pixels_x86.h"}
+inner_headers = {"rlwire.h", "rfb_pixels_x86.h", "varint_portable.h", "varint_x86.h"}
 """Headers without a section: rlwire.h includes all others, and other headers include the rest."""
 
 _COMMENT = re.compile(r"/\*.*?\*/[ \t]*\n", re.S)

@@ -124,6 +124,8 @@ static void feed_varints(const uint8_t *data, size_t size) {
     uint32_t *narrow = (uint32_t *)memory(4 * want);
     uint8_t *flags = (uint8_t *)memory(want);
     const uint8_t *end = rlw_varints_unpack_u64(data, size, wide, want);
+    MUST(rlw_varints_count_portable(data, size) == count);
+    MUST(rlw_varints_unpack_u64_portable(data, data + size, plain, plain + want) == end);
     MUST(rlw_varints_unpack_u32(data, size, narrow, want) == end);
     MUST(rlw_varints_unpack_bool(data, size, flags, want) == end);
     MUST(end == NULL || (end >= data && end <= data + size));
@@ -133,11 +135,11 @@ static void feed_varints(const uint8_t *data, size_t size) {
         uint8_t *packed;
         rlw_cursor_init(&c, data, size);
         for (n = 0; n < want; n++) {
-            MUST(rlw_take_varint(&c, &value) == RLW_OK && wide[n] == value);
+            MUST(rlw_take_varint(&c, &value) == RLW_OK && wide[n] == value && plain[n] == value);
             MUST(narrow[n] == (uint32_t)value && flags[n] == (value != 0));
         }
         bytes = rlw_varints_size_u64(wide, want);
-        MUST(bytes <= size);
+        MUST(bytes <= size && bytes == rlw_varints_size_u64_portable(wide, want));
         packed = (uint8_t *)memory((size_t)bytes);
         MUST(rlw_varints_pack_u64(packed, packed + bytes, wide, want) == packed + bytes);
         MUST(rlw_varints_unpack_u64(packed, (size_t)bytes, plain, want) == packed + bytes);

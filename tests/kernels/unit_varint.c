@@ -1,8 +1,8 @@
-/* varint.h, beside the documentation's own way. What is longer than need be, wider than 32 bits, or
- * booleans, fuzz_dm_env_rpc.c reads. */
+/* Both ways that are behind varint.h: varint_portable.h and varint_x86.h. What is longer than need
+ * be, wider than 32 bits, or booleans, fuzz_dm_env_rpc.c reads in all ways. */
 #include "harness.h"
 
-#define MOST 700 /* values of one array: blocks of eight, and what they leave over */
+#define MOST 700 /* values of one array: blocks of each kernel, and what they leave over */
 
 /* The chapter "Base 128 Varints" in protobuf's documentation, one byte after the other. */
 static size_t slowly(uint8_t *to, uint64_t value) {
@@ -38,6 +38,51 @@ static size_t pack_slowly(uint8_t *to, const uint64_t *values, size_t count) {
     return size;
 }
 
+typedef uint64_t size_fn(const uint64_t *, size_t);
+typedef uint8_t *pack_fn(uint8_t *, const uint8_t *, const uint64_t *, size_t);
+typedef size_t count_fn(const uint8_t *, size_t);
+typedef const uint8_t *unpack_fn(const uint8_t *, const uint8_t *, uint64_t *, const uint64_t *);
+
+typedef uint64_t size32_fn(const uint32_t *, size_t);
+typedef uint8_t *pack32_fn(uint8_t *, const uint8_t *, const uint32_t *, size_t);
+typedef const uint8_t *unpack32_fn(const uint8_t *, const uint8_t *, uint32_t *, const uint32_t *);
+typedef uint64_t sizei_fn(const int32_t *, size_t);
+typedef uint8_t *packi_fn(uint8_t *, const uint8_t *, const int32_t *, size_t);
+
+typedef struct way {
+    size_fn *size;
+    pack_fn *pack;
+    count_fn *count;
+    unpack_fn *unpack;
+    size32_fn *size32;
+    pack32_fn *pack32;
+    unpack32_fn *unpack32;
+    sizei_fn *sizei;
+    packi_fn *packi;
+} way;
+
+#define WAY(name) \
+    { \
+        rlw_varints_size_u64_##name, rlw_varints_pack_u64_##name, rlw_varints_count_##name, \
+            rlw_varints_unpack_u64_##name, rlw_varints_size_u32_##name, \
+            rlw_varints_pack_u32_##name, rlw_varints_unpack_u32_##name, \
+            rlw_varints_size_i32_##name, rlw_varints_pack_i32_##name \
+    }
+
+static size_t ways(const way **out) {
+    static const way all[] = {
+        WAY(portable),
+#ifdef RLW_VARINT_X86
+        WAY(x86),
+#endif
+    };
+    *out = all;
+#ifdef RLW_VARINT_X86
+    if (!rlw_x86_is_fast()) return 1;
+#endif
+    return sizeof all / sizeof *all;
+}
+
 /* Memory of exactly `count` elements, zeros; calloc aligns it. */
 static void *room(size_t count, size_t itemsize) {
     void *block = calloc(count + (count == 0), itemsize);
@@ -46,8 +91,8 @@ static void *room(size_t count, size_t itemsize) {
 }
 
 /* Writes and reads the values of one type as the slow functions do. */
-#define ONE_ARRAY(kind, unpack, type, unsigned_type, wide_type) \
-    static void one_array_of_##kind(const uint64_t *source, size_t count) { \
+#define ONE_ARRAY(name, type, unsigned_type, wide_type, size_of, pack_to, unpack_to) \
+    static void name(const way *w, const uint64_t *source, size_t count) { \
         static uint8_t slow_bytes[10 * MOST]; \
         static uint64_t wide[MOST]; \
         type *values = (type *)room(count, sizeof(type)); \
@@ -61,11 +106,11 @@ static void *room(size_t count, size_t itemsize) {
         size = pack_slowly(slow_bytes, wide, count); \
         bytes = (uint8_t *)room(size, 1); \
         wire = exact(slow_bytes, size); \
-        EQUAL(rlw_varints_size_##kind(values, count), size); \
-        CHECK(rlw_varints_pack_##kind(bytes, bytes + size, values, count) == bytes + size); \
+        EQUAL(w->size_of(values, count), size); \
+        CHECK(w->pack_to(bytes, bytes + size, values, count) == bytes + size); \
         CHECK(memcmp(bytes, slow_bytes, size) == 0); \
-        EQUAL(rlw_varints_count(wire, size), count); \
-        CHECK(rlw_varints_unpack_##unpack(wire, size, back, count) == wire + size); \
+        EQUAL(w->count(wire, size), count); \
+        CHECK(w->unpack_to(wire, wire + size, back, back + count) == wire + size); \
         CHECK(memcmp(back, values, sizeof(type) * count) == 0); \
         release(wire); \
         free(bytes); \
@@ -73,44 +118,49 @@ static void *room(size_t count, size_t itemsize) {
         free(values); \
     }
 
-ONE_ARRAY(u64, u64, uint64_t, uint64_t, uint64_t)
-ONE_ARRAY(u32, u32, uint32_t, uint32_t, uint64_t)
-ONE_ARRAY(i32, u32, int32_t, uint32_t, int64_t)
+ONE_ARRAY(one_array, uint64_t, uint64_t, uint64_t, size, pack, unpack)
+ONE_ARRAY(one_array_of_32_bits, uint32_t, uint32_t, uint64_t, size32, pack32, unpack32)
+ONE_ARRAY(one_array_of_signs, int32_t, uint32_t, int64_t, sizei, packi, unpack32)
 
 CASE(arrays_of_every_mix_and_many_lengths) {
     static uint64_t values[MOST];
-    size_t count, i;
+    const way *all;
+    size_t n = ways(&all), k, count, i;
     int mix;
     chance_state = 1;
     for (mix = 0; mix < MIXES; mix++)
-        for (count = 0; count <= MOST; count += count < 150 ? 1 : 61) {
-            for (i = 0; i < count; i++) values[i] = value_of(mix);
-            one_array_of_u64(values, count);
-            one_array_of_u32(values, count);
-            one_array_of_i32(values, count);
-        }
+        for (count = 0; count <= MOST; count += count < 150 ? 1 : 61)
+            for (k = 0; k < n; k++) {
+                for (i = 0; i < count; i++) values[i] = value_of(mix);
+                one_array(&all[k], values, count);
+                one_array_of_32_bits(&all[k], values, count);
+                one_array_of_signs(&all[k], values, count);
+            }
 }
 
 CASE(too_little_room_is_never_passed) {
     static uint64_t values[MOST];
-    size_t i, left;
+    const way *all;
+    size_t n = ways(&all), k, i, left;
     int mix;
     chance_state = 2;
-    for (mix = 0; mix < MIXES; mix++) {
-        size_t size;
-        for (i = 0; i < 100; i++) values[i] = value_of(mix);
-        size = (size_t)rlw_varints_size_u64(values, 100);
-        for (left = 0; left < size; left += 1 + left / 16) {
-            uint8_t *bytes = (uint8_t *)room(left, 1);
-            uint8_t *end = rlw_varints_pack_u64(bytes, bytes + left, values, 100);
-            CHECK(end >= bytes && end <= bytes + left && left - (size_t)(end - bytes) < 10);
-            free(bytes);
+    for (mix = 0; mix < MIXES; mix++)
+        for (k = 0; k < n; k++) {
+            size_t size;
+            for (i = 0; i < 100; i++) values[i] = value_of(mix);
+            size = (size_t)all[k].size(values, 100);
+            for (left = 0; left < size; left += 1 + left / 16) {
+                uint8_t *bytes = (uint8_t *)room(left, 1);
+                uint8_t *end = all[k].pack(bytes, bytes + left, values, 100);
+                CHECK(end >= bytes && end <= bytes + left && left - (size_t)(end - bytes) < 10);
+                free(bytes);
+            }
         }
-    }
 }
 
 CASE(counts_that_do_not_fit) {
-    size_t i;
+    const way *all;
+    size_t n = ways(&all), k, i;
     uint64_t out[200];
     uint8_t *bytes;
     uint64_t values[150];
@@ -120,11 +170,13 @@ CASE(counts_that_do_not_fit) {
     for (i = 0; i < 150; i++) values[i] = value_of(2);
     size = pack_slowly(slow_bytes, values, 150);
     bytes = exact(slow_bytes, size);
-    CHECK(rlw_varints_unpack_u64(bytes, size, out, 151) == NULL);
-    CHECK(rlw_varints_unpack_u64(bytes, size, out, 149) != bytes + size);
-    CHECK(rlw_varints_unpack_u64(bytes, size, out, 0) == bytes);
-    CHECK(rlw_varints_unpack_u64(bytes, 0, out, 0) == bytes);
-    CHECK(rlw_varints_unpack_u64(bytes, 0, out, 1) == NULL);
+    for (k = 0; k < n; k++) {
+        CHECK(all[k].unpack(bytes, bytes + size, out, out + 151) == NULL);
+        CHECK(all[k].unpack(bytes, bytes + size, out, out + 149) != bytes + size);
+        CHECK(all[k].unpack(bytes, bytes + size, out, out) == bytes);
+        CHECK(all[k].unpack(bytes, bytes, out, out) == bytes);
+        CHECK(all[k].unpack(bytes, bytes, out, out + 1) == NULL);
+    }
     release(bytes);
 }
 
@@ -142,26 +194,29 @@ CASE(wrong_varints_are_pointed_at) {
         {{0x80}, 1},
         {{0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80}, 9},
     };
-    size_t which, before, i;
+    const way *all;
+    size_t n = ways(&all), k, which, before, i;
     int mix;
     chance_state = 4;
     for (which = 0; which < sizeof wrong / sizeof *wrong; which++)
         for (mix = 0; mix < MIXES; mix++)
-            for (before = 0; before < 140; before += 3) {
-                uint8_t whole[10 * 240 + 12], *bytes;
-                uint64_t out[300], values[240];
-                uint32_t out32[300];
-                size_t at, size;
-                for (i = 0; i < 240; i++) values[i] = value_of(mix);
-                at = pack_slowly(whole, values, before);
-                memcpy(whole + at, wrong[which].bytes, wrong[which].size);
-                size = at + wrong[which].size;
-                if (wrong[which].size > 9) size += pack_slowly(whole + size, values + before, 100);
-                bytes = exact(whole, size);
-                CHECK(rlw_varints_unpack_u64(bytes, size, out, 300) == bytes + at);
-                CHECK(rlw_varints_unpack_u32(bytes, size, out32, 300) == bytes + at);
-                release(bytes);
-            }
+            for (before = 0; before < 140; before += 3)
+                for (k = 0; k < n; k++) {
+                    uint8_t whole[10 * 240 + 12], *bytes;
+                    uint64_t out[300], values[240];
+                    uint32_t out32[300];
+                    size_t at, size;
+                    for (i = 0; i < 240; i++) values[i] = value_of(mix);
+                    at = pack_slowly(whole, values, before);
+                    memcpy(whole + at, wrong[which].bytes, wrong[which].size);
+                    size = at + wrong[which].size;
+                    if (wrong[which].size > 9)
+                        size += pack_slowly(whole + size, values + before, 100);
+                    bytes = exact(whole, size);
+                    CHECK(all[k].unpack(bytes, bytes + size, out, out + 300) == bytes + at);
+                    CHECK(all[k].unpack32(bytes, bytes + size, out32, out32 + 300) == bytes + at);
+                    release(bytes);
+                }
 }
 
 CASE(plain_booleans_are_told_from_others) {

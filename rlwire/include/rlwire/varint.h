@@ -1,105 +1,63 @@
-/* Packed arrays of varints. Use uint64 for int64. A negative int32 is encoded as a 64-bit number. */
+/* Packed arrays of varints, with the fastest code for the processor, chosen at run time. Use uint64
+ * for int64. A negative int32 is encoded as a 64-bit number. */
 #ifndef RLWIRE_VARINT_H
 #define RLWIRE_VARINT_H
 
-#include "endian.h"
-#include "protobuf.h"
+#include "varint_portable.h"
+#include "varint_x86.h"
 
-/* ---- to bytes, eight values at a time, because most arrays of integers have small ones ----
- *
- * Sizes are the bytes of the values as varints. Packing stores values up to `end`, since another
- * thread may change them after measuring, and returns the position after them. */
+#ifdef RLW_VARINT_X86
+#define RLW_VARINT_WAY(name, ...) \
+    return rlw_x86_is_fast() ? name##_x86(__VA_ARGS__) : name##_portable(__VA_ARGS__)
+#else
+#define RLW_VARINT_WAY(name, ...) return name##_portable(__VA_ARGS__)
+#endif
 
-#define RLW_VARINTS_PACK(NAME, TYPE, WIDE) \
-    static inline uint64_t rlw_varints_size_##NAME(const TYPE *values, size_t count) { \
-        uint64_t size = 0; \
-        size_t i; \
-        for (i = 0; i < count; i++) size += rlw_varint_size((uint64_t)(WIDE)values[i]); \
-        return size; \
-    } \
-    static inline uint8_t *rlw_varints_pack_##NAME(uint8_t *to, const uint8_t *end, \
-                                                   const TYPE *values, size_t count) { \
-        size_t i = 0, k; \
-        while (i < count) { \
-            size_t some = count - i < 8 ? count - i : 8; \
-            uint64_t all = 0; \
-            for (k = 0; k < some; k++) all |= (uint64_t)(WIDE)values[i + k]; \
-            if (all < 0x80 && (size_t)(end - to) >= some) { \
-                for (k = 0; k < some; k++) *to++ = (uint8_t)values[i + k]; \
-            } else { \
-                for (k = 0; k < some; k++) { \
-                    uint64_t v = (uint64_t)(WIDE)values[i + k]; \
-                    if (end - to < RLW_VARINT_ROOM && (size_t)(end - to) < rlw_varint_size(v)) \
-                        return to; \
-                    to = rlw_store_varint(to, v); \
-                } \
-            } \
-            i += some; \
-        } \
-        return to; \
-    }
-RLW_VARINTS_PACK(i32, int32_t, int64_t)
-RLW_VARINTS_PACK(u32, uint32_t, uint32_t)
-RLW_VARINTS_PACK(u64, uint64_t, uint64_t)
-#undef RLW_VARINTS_PACK
+/* Return the bytes of the values as varints. */
+static inline uint64_t rlw_varints_size_i32(const int32_t *values, size_t count) {
+    RLW_VARINT_WAY(rlw_varints_size_i32, values, count);
+}
 
-/* ---- from bytes ---- */
+static inline uint64_t rlw_varints_size_u32(const uint32_t *values, size_t count) {
+    RLW_VARINT_WAY(rlw_varints_size_u32, values, count);
+}
+
+static inline uint64_t rlw_varints_size_u64(const uint64_t *values, size_t count) {
+    RLW_VARINT_WAY(rlw_varints_size_u64, values, count);
+}
+
+/* Store values up to `end`; return the position after them. They may overwrite the bytes up to `end`. */
+static inline uint8_t *rlw_varints_pack_i32(uint8_t *to, uint8_t *end, const int32_t *values,
+                                            size_t count) {
+    RLW_VARINT_WAY(rlw_varints_pack_i32, to, end, values, count);
+}
+
+static inline uint8_t *rlw_varints_pack_u32(uint8_t *to, uint8_t *end, const uint32_t *values,
+                                            size_t count) {
+    RLW_VARINT_WAY(rlw_varints_pack_u32, to, end, values, count);
+}
+
+static inline uint8_t *rlw_varints_pack_u64(uint8_t *to, uint8_t *end, const uint64_t *values,
+                                            size_t count) {
+    RLW_VARINT_WAY(rlw_varints_pack_u64, to, end, values, count);
+}
 
 /* Counts the varints that end within `size` bytes. */
 static inline size_t rlw_varints_count(const uint8_t *data, size_t size) {
-    size_t count = 0, i;
-    for (i = 0; i < size; i++) count += data[i] < 0x80;
-    return count;
-}
-
-/* Reads one varint; returns NULL if it exceeds 64 bits or the bytes end inside it. */
-static inline const uint8_t *rlw_varint_get(const uint8_t *p, const uint8_t *end, uint64_t *out) {
-    uint64_t value = 0;
-    unsigned shift;
-    for (shift = 0; p < end && shift < 70; shift += 7) {
-        uint8_t byte = *p++;
-        if (shift == 63 && byte > 1) return NULL;
-        value |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *out = value;
-            return p;
-        }
-    }
-    return NULL;
+    RLW_VARINT_WAY(rlw_varints_count, data, size);
 }
 
 /* Read exactly `count` values from exactly `size` bytes. Return data + size, or the first invalid or
- * surplus varint, or NULL for too few. They access only the two arrays, even if the bytes change.
- *
- * 32-bit values keep the low 32 bits of the varint, as protobuf requires. Of booleans, any value but 0
- * is true. */
-#define RLW_VARINTS_UNPACK(NAME, TYPE, MADE) \
-    static inline const uint8_t *rlw_varints_unpack_##NAME(const uint8_t *data, size_t size, \
-                                                           TYPE *out, size_t count) { \
-        const uint8_t *p = data, *end = data + size; \
-        const TYPE *out_end = out + count; \
-        while (p < end) { \
-            uint64_t v; \
-            const uint8_t *next; \
-            if (end - p >= 8 && out_end - out >= 8 && \
-                !(rlw_load_u64le(p) & UINT64_C(0x8080808080808080))) { \
-                for (next = p + 8; p < next; p++) { \
-                    v = *p; \
-                    *out++ = (TYPE)(MADE); \
-                } \
-                continue; \
-            } \
-            next = rlw_varint_get(p, end, &v); \
-            if (!next || out == out_end) return p; \
-            *out++ = (TYPE)(MADE); \
-            p = next; \
-        } \
-        return out == out_end ? p : NULL; \
-    }
-RLW_VARINTS_UNPACK(u32, uint32_t, v)
-RLW_VARINTS_UNPACK(u64, uint64_t, v)
-RLW_VARINTS_UNPACK(bool, uint8_t, v != 0)
-#undef RLW_VARINTS_UNPACK
+ * surplus varint, or NULL for too few. They access only the two arrays, even if the bytes change. */
+static inline const uint8_t *rlw_varints_unpack_u32(const uint8_t *data, size_t size,
+                                                    uint32_t *out, size_t count) {
+    RLW_VARINT_WAY(rlw_varints_unpack_u32, data, data + size, out, out + count);
+}
+
+static inline const uint8_t *rlw_varints_unpack_u64(const uint8_t *data, size_t size,
+                                                    uint64_t *out, size_t count) {
+    RLW_VARINT_WAY(rlw_varints_unpack_u64, data, data + size, out, out + count);
+}
 
 /* Returns 1 if every byte is 0 or 1: then a packed array is the same as an array of booleans. */
 static inline int rlw_bools_are_plain(const uint8_t *data, size_t size) {
@@ -112,5 +70,16 @@ static inline int rlw_bools_are_plain(const uint8_t *data, size_t size) {
     }
     return 1;
 }
+
+static inline const uint8_t *rlw_varints_unpack_bool(const uint8_t *data, size_t size,
+                                                     uint8_t *out, size_t count) {
+    if (size == count && rlw_bools_are_plain(data, size)) {
+        if (size) memcpy(out, data, size);
+        return data + size;
+    }
+    return rlw_varints_unpack_bool_portable(data, data + size, out, out + count);
+}
+
+#undef RLW_VARINT_WAY
 
 #endif
