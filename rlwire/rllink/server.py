@@ -122,7 +122,7 @@ class _RLlinkService(Service[Connection]):
         self._held: list[DeferredReply] = []  # of clients over the backlog
         # Of a `LearnerServer`: learns in one thread at a time; False if that failed.
         self.learn: Callable[[list[Any]], bool] | None = None
-        self._learning = False
+        self._learning = self._direct = False  # direct: in the thread of a client, which waits
         self._clients = self._episodes = self._steps = self._queued = self._stale = 0
         self.session()  # raises for invalid options
 
@@ -156,7 +156,7 @@ class _RLlinkService(Service[Connection]):
             waiting = [*self._waiting, *(reply for _, reply in self._queue if reply is not None)]
             return {
                 "clients": self._clients,
-                "waiting": sum(not reply.cancelled() for reply in waiting),
+                "waiting": sum(not reply.cancelled() for reply in waiting) + self._direct,
                 "episodes": self._episodes,
                 "steps": self._steps,
                 "queued": self._queued,
@@ -206,18 +206,21 @@ class _RLlinkService(Service[Connection]):
                     arrival = DeferredReply()
                     self._sampling = [arrival]
             if learns:
-                self._learn()
+                self._learn(self._pop())
             else:
                 arrival.wait()
 
-    def _learn(self) -> None:
+    def _learn(self, episodes: list[Any]) -> Any:
+        """Learn, and return the reply to the client whose thread this is."""
         assert self.learn is not None
-        if self.learn(self._pop()):
-            with self._lock:
-                self._learning = False
-                arrivals = self._sampling if self._queue else []
-            for arrival in arrivals:
-                arrival.set(NOTHING)
+        if not self.learn(episodes):
+            return NOTHING
+        with self._lock:
+            self._learning = self._direct = False
+            arrivals = self._sampling if self._queue else []
+        for arrival in arrivals:
+            arrival.set(NOTHING)
+        return self._state
 
     def set_state(self, state: SetState) -> None:
         with self._lock:
@@ -253,26 +256,24 @@ class _RLlinkService(Service[Connection]):
             steps = sum(map(len, episodes))
             self._episodes += len(episodes)
             self._steps += steps
-            self._queued += steps
-            reply: Any = NOTHING
-            if waits or (self._queued > self._backlog and self._running):
-                reply = DeferredReply()
-            self._queue.append((message, reply if waits else None))
-            if waits and not self._running:
-                reply.set(NOTHING)
-            elif not waits and reply is not NOTHING:
-                self._held.append(reply)
             # A client that waits for weights: its own thread learns, without two context switches.
-            learns = waits and self.learn is not None and not self._learning and self._running
-            arrivals: list[DeferredReply] = []
+            idle = self.learn is not None and not (self._learning or self._queue)
+            learns = waits and idle and self._running
             if learns:
-                self._learning = True
+                self._learning = self._direct = True
             else:
+                self._queued += steps
+                reply: Any = NOTHING
+                if self._running and (waits or self._queued > self._backlog):
+                    reply = DeferredReply()
+                    if not waits:
+                        self._held.append(reply)
+                self._queue.append((message, reply or None if waits else None))
                 arrivals, self._sampling = self._sampling, []
+        if learns:
+            return self._learn(episodes)
         for arrival in arrivals:
             arrival.set(NOTHING)
-        if learns:
-            self._learn()
         return reply
 
     def _is_stale(self, message: Episodes) -> bool:
