@@ -23,6 +23,7 @@ from rlwire.bench.processes import ANSWER_SECONDS, BenchError, Cores, Mismatch, 
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError
 from rlwire.registry import protocol
+from rlwire.rllink import Episode, SetState
 from rlwire.urls import parse_url
 
 
@@ -304,20 +305,14 @@ class EchoAgent:
         return {"actions": 0}
 
     def get_state(self) -> Any:
-        return _weights({})
+        return SetState(0, {})
 
     def learn(self, episodes: Sequence[Any]) -> Any:
         episode = episodes[-1]
         if episode.id == "back":
-            return _weights({"kept": self.kept})
+            return SetState(0, {"kept": self.kept})
         self.kept = [episode.observations, float(episode.rewards[-1])]
-        return _weights({})
-
-
-def _weights(state: dict[str, Any]) -> Any:
-    from rlwire.rllink import SetState
-
-    return SetState(0, state)
+        return SetState(0, {})
 
 
 class _Agent(_Door):
@@ -370,8 +365,6 @@ def _openpi(client: Any, steps: Sequence[BenchStep]) -> Exchange:
 
 def _rllink(client: Any, steps: Sequence[BenchStep]) -> Exchange:
     """A simulator sends an episode, and waits for weights."""
-    from rlwire.rllink import Episode
-
     episodes = []
     for state, reward, terminal in steps:
         count = len(state) - 1

@@ -41,17 +41,14 @@ class RLlinkClientBase(waits.ClientBase):
     @with_options(RLlinkClientOptions)
     def __init__(self, options: RLlinkClientOptions) -> None:
         self.address, tls, _ = located("rllink", options.address, options.tls)
-        self._session_options: dict[str, Any] = {
-            "form": options.form,
-            "token": options.auth,
-            "limits": options.limits,
-        }
+        session = {"form": options.form, "token": options.auth, "limits": options.limits}
+        self._session_options: dict[str, Any] = session
         self._options: dict[str, Any] = {
             "timeout": options.timeout,
             "tls": tls,
             "backoff": options.backoff,
+            "record": options.recording("rllink"),
         }
-        self._options["record"] = options.recording("rllink")
         self.config: SetConfig | None = None
         self.weights: SetState | None = None
 
@@ -94,7 +91,7 @@ class RLlinkClientBase(waits.ClientBase):
     @driven
     def get_state(self) -> Waits[SetState]:
         """Return the server's weights; errors as in `send`."""
-        return (yield from self._weights(GetState()))
+        return (yield from self._ask(GetState()))
 
     @driven
     def send(
@@ -121,7 +118,7 @@ class RLlinkClientBase(waits.ClientBase):
         kind = EpisodesAndGetState if wait else Episodes
         message = kind(list(episodes), sum(map(len, episodes)), number)
         if wait:
-            return (yield from self._weights(message))
+            return (yield from self._ask(message))
         yield self._connected().send(message)
         return None
 
@@ -137,26 +134,24 @@ class RLlinkClientBase(waits.ClientBase):
             raise ConnectionClosed(f"{self} is not connected")
         return self._connection
 
-    def _weights(self, request: Message) -> Waits[SetState]:
-        weights: SetState = yield from self._ask(request)
-        held = self.weights
-        # Servers that do not count weights send 0.
-        if held is not None and 0 < weights.weights_seq_no < held.weights_seq_no:
-            yield from close_and_wait(self._connection)
-            raise RemoteProtocolError(
-                f"the server sent weights {weights.weights_seq_no} after {held.weights_seq_no}"
-            )
-        self.weights = weights
-        return weights
-
     def _ask(self, request: Message) -> Waits[Any]:
         connection = self._connected()
         try:
-            return (yield connection.exchange(request))
+            reply = yield connection.exchange(request)
         except BaseException as error:
             if connection.session.pending and not isinstance(error, LocalProtocolError):
                 connection.close()  # a late reply would be mistaken for the next
             raise
+        if isinstance(reply, SetState):
+            held = self.weights
+            # Servers that do not count weights send 0.
+            if held is not None and 0 < reply.weights_seq_no < held.weights_seq_no:
+                yield from close_and_wait(connection)
+                raise RemoteProtocolError(
+                    f"the server sent weights {reply.weights_seq_no} after {held.weights_seq_no}"
+                )
+            self.weights = reply
+        return reply
 
 
 class Client(Blocking, RLlinkClientBase):
