@@ -102,6 +102,7 @@ PYTHON_MODULES: list[str] = [
     "rlwire.sessions.rewarder.rules",
     "rlwire.sessions.rewarder.server",
     "rlwire.sessions.rewarder.steps",
+    "rlwire.sessions.rllink",
     "rlwire.sessions.stack",
     "rlwire.sessions.websocket.session",
     "rlwire.transports.connection_asyncio",

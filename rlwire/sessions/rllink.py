@@ -11,7 +11,6 @@ import re
 from typing import Any, Final
 
 from rlwire.codecs.rllink import (
-    Codec,
     Episode,
     Episodes,
     EpisodesAndGetState,
@@ -26,7 +25,7 @@ from rlwire.codecs.rllink import (
     SetState,
     frame_size,
 )
-from rlwire.codecs.rllink.messages import HEAD
+from rlwire.codecs.rllink.messages import HEAD, Codec
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import (
     DecodeError,
@@ -81,14 +80,12 @@ class _Session(Layer):
     def receive(self, frame: Buffer) -> list[Any]:
         # Views of bytes would be read-only.
         codec = self._copies if isinstance(frame, bytes) else self._views
-        kind, fields = codec.open(frame)
-        self._allow(kind)
-        return [self._received(codec.read(kind, fields), codec.form_of(frame))]
+        return [self._message(codec, frame[HEAD:])]
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        if self.frame_size(buffer, 0, size) != size:
+        if frame_size(buffer, 0, size, *self._bound) != size:
             return None
-        return self.receive(bytes(buffer[:size]))
+        return [self._message(self._copies, buffer[HEAD:size])]
 
     def redact(self, data: Buffer, sent: bool) -> Buffer:
         if sent and not bytes(data[:HEAD]).isdigit():  # a part of a longer frame
@@ -96,7 +93,7 @@ class _Session(Layer):
         if len(data) > HEAD + _FIRST and not _PING.search(data):
             return data
         try:
-            kind, fields = self._copies.open(data)
+            kind, fields = self._copies.open(data[HEAD:])
             if kind is not Ping or not fields:
                 return data
             ping: Any = self._copies.read(kind, fields)
@@ -106,10 +103,8 @@ class _Session(Layer):
         ping = dataclasses.replace(ping, token=ping.token and "*" * len(ping.token))
         return self._copies.encode(ping, self._copies.form_of(data))
 
-    def _allow(self, kind: type) -> None:
-        raise NotImplementedError
-
-    def _received(self, message: Message, form: Form) -> Message:
+    def _message(self, codec: Codec, body: Buffer) -> Message:
+        """Decode a body, if it is allowed now."""
         raise NotImplementedError
 
 
@@ -145,13 +140,13 @@ class RLlinkClientSession(_Session):
         self._pending = None if REPLIES[kind] is None else kind
         return buffers
 
-    def _allow(self, kind: type) -> None:
+    def _message(self, codec: Codec, body: Buffer) -> Message:
+        kind, fields = codec.open(body)
         asked = self._pending
         if kind is not Refused and (asked is None or REPLIES[asked] is not kind):
             to = "without a request" if asked is None else f"in reply to {asked.__name__}"
             raise RemoteProtocolError(f"the server sent {kind.__name__} {to}")
-
-    def _received(self, message: Message, form: Form) -> Message:
+        message = codec.read(kind, fields)
         self._pending = None
         if isinstance(message, Refused):
             self.phase = LayerPhase.CLOSED
@@ -182,7 +177,8 @@ class RLlinkServerSession(_Session):
         self._pong = Pong()
         self._greeted = False  # whether an allowed first message was received
 
-    def _allow(self, kind: type) -> None:
+    def _message(self, codec: Codec, body: Buffer) -> Message:
+        kind, fields = codec.open(body)
         if self.closed:
             raise RemoteProtocolError("the session has ended")
         if kind not in REPLIES:
@@ -193,15 +189,14 @@ class RLlinkServerSession(_Session):
             raise RemoteProtocolError(
                 f"the client sent {kind.__name__} before the reply to {self._pending.__name__}"
             )
-
-    def _received(self, message: Message, form: Form) -> Message:
+        message = codec.read(kind, fields)
         if not self._greeted:
-            self._first(message, form)
+            self._first(message, "json" if body[0] == 0x7B else "msgpack")
         if isinstance(message, Episodes):
             self._read(message)
         elif isinstance(message, Ping):
             self._pong = Pong(message.rlwire)
-        self._pending = type(message) if REPLIES[type(message)] is not None else None
+        self._pending = kind if REPLIES[kind] is not None else None
         return message
 
     def _first(self, message: Message, form: Form) -> None:

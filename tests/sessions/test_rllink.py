@@ -171,8 +171,9 @@ def test_timesteps_must_equal_the_steps_of_the_episodes():
         frame = r.Codec().encode(r.EpisodesAndGetState([good], steps))
         with pytest.raises(DecodeError, match=f"timesteps is {steps}, .* 2 steps"):
             server.receive(frame)
-    frame = r.Codec().encode(r.Episodes([good, wrong]))
-    assert raised(DecodeError, server.receive, frame).path == "$.episodes[1]"
+    for invalid in (wrong, 1):
+        frame = r.Codec().encode(r.Episodes([good, invalid]))
+        assert raised(DecodeError, server.receive, frame).path == "$.episodes[1]"
     assert not server.pending
 
 

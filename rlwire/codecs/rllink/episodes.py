@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy import ndarray
 
 from rlwire.errors import DecodeError, EncodeError, quoted
 
@@ -20,6 +21,7 @@ Column: TypeAlias = Any
 """An array with the step as first axis, a dict or tuple of columns, or a list of other values."""
 
 _DEPTH = 32  # levels of nested columns
+_ROWS, _BOOLS, _INTEGERS = (ndarray, list), (bool, np.bool_), (int, np.integer)
 
 
 @dataclass(eq=False)
@@ -71,7 +73,7 @@ class Episode:
         Raises:
             EncodeError: a column has the wrong length, or `lookback` or `started` is out of range.
         """
-        steps = len(self.rewards) if isinstance(self.rewards, (np.ndarray, list)) else 0
+        steps = len(self.rewards) if isinstance(self.rewards, _ROWS) else 0
         _check(self.rewards, steps, "rewards", steps)
         if not 0 <= self.lookback <= steps:
             raise EncodeError(f"lookback must be 0 to {steps} steps, not {self.lookback}")
@@ -93,34 +95,30 @@ class Episode:
         """
         self.check()
         lookback, infos = self.lookback, self.infos
-        if infos is None and not brief:
-            infos = [{}] * (len(self.rewards) + 1)
-        state = {
+        needed = {
             "id_": self.id,
-            "agent_id": None,
-            "module_id": None,
-            "multi_agent_episode_id": None,
             "observations": _buffer(self.observations, lookback, brief),
             "actions": _buffer(self.actions, lookback, brief),
             "rewards": _buffer(self.rewards, lookback, brief),
+            "is_terminated": self.terminated,
+            "is_truncated": self.truncated and (brief or not self.terminated),
+            "t_started": self.started,
+        }
+        if infos is None and not brief:
+            infos = [{}] * (len(self.rewards) + 1)
+        further = {
             "infos": None if infos is None else _buffer(infos, lookback),
             "extra_model_outputs": {
                 name: _buffer(column, lookback, brief) for name, column in self.outputs.items()
             }
             or None,
-            "is_terminated": self.terminated,
-            "is_truncated": self.truncated and (brief or not self.terminated),
-            "t_started": self.started,
-            "t": self.started + len(self),
-            "_observation_space": None,
-            "_action_space": None,
-            "_start_time": 0.0,
             "_last_step_time": self.duration,
             "custom_data": self.custom_data,
         }
         if brief:
-            return {name: value for name, value in state.items() if name in _NEEDED or value}
-        return state
+            return {**needed, **{name: value for name, value in further.items() if value}}
+        times = {"t": self.started + len(self), "_start_time": 0.0}
+        return {**dict.fromkeys(_UNUSED), **needed, **times, **further}
 
     @classmethod
     def from_state(cls, state: Any, path: str = "$.episodes[]") -> Episode:
@@ -131,28 +129,27 @@ class Episode:
         """
         fields = _Fields(state, path)
         rewards, lookback = fields.buffer("rewards")
-        outputs = fields.get("extra_model_outputs")
-        if outputs is None:
-            outputs = {}
-        output_fields = _Fields(outputs, f"{path}.extra_model_outputs")
+        outputs: dict[str, Column] = {}
+        given = fields.get("extra_model_outputs")
+        if given is not None:
+            output_fields = _Fields(given, f"{path}.extra_model_outputs")
+            outputs = {name: output_fields.buffer(name)[0] for name in given}
         infos = fields.buffer("infos", raw=True)[0] if fields.get("infos") is not None else ()
         empty = all(each is None or (type(each) is dict and not each) for each in infos)
-        custom = {}
-        if fields.get("custom_data") is not None:
-            custom = fields._typed("custom_data", (dict,), "a map")
+        custom = fields.get("custom_data")
         episode = cls(
             fields.buffer("observations")[0],
             fields.buffer("actions")[0],
             rewards,
             fields.flag("is_terminated"),
             fields.flag("is_truncated"),
-            {name: output_fields.buffer(name)[0] for name in outputs},
+            outputs,
             None if empty else list(infos),
-            fields.text("id_"),
+            fields._typed("id_", (str,), "a string"),
             fields.count("t_started"),
             lookback,
             fields.seconds(),
-            custom,
+            {} if custom is None else fields._typed("custom_data", (dict,), "a map"),
         )
         return episode._checked(path)
 
@@ -207,9 +204,7 @@ class Episode:
         return self
 
 
-_NEEDED = frozenset(
-    ("id_", "observations", "actions", "rewards", "is_terminated", "is_truncated", "t_started")
-)
+_UNUSED = ("agent_id", "module_id", "multi_agent_episode_id", "_observation_space", "_action_space")
 _DOCUMENT = ("obs", "actions", "rewards", "is_terminated", "is_truncated")
 
 
@@ -234,20 +229,19 @@ class _Fields:
 
     def _typed(self, name: str, kinds: Any, wanted: str) -> Any:
         value = self.need(name)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        if type(value) is not kinds[0] and (
+            not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
+        ):
             raise DecodeError(
                 f"{name} must be {wanted}, not {quoted(value)}", path=f"{self._path}.{name}"
             )
         return value
 
     def flag(self, name: str) -> bool:
-        return bool(self._typed(name, (bool, np.bool_), "true or false"))
+        return bool(self._typed(name, _BOOLS, "true or false"))
 
     def count(self, name: str) -> int:
-        return int(self._typed(name, (int, np.integer), "a number"))
-
-    def text(self, name: str) -> str:
-        return str(self._typed(name, (str,), "a string"))
+        return int(self._typed(name, _INTEGERS, "a number"))
 
     def seconds(self) -> float:
         started, ended = self.get("_start_time", 0.0), self.get("_last_step_time")
@@ -264,7 +258,7 @@ class _Fields:
     def buffer(self, name: str, raw: bool = False) -> tuple[Column, int]:
         """Return the data and the lookback of one of Ray's buffers, or of a brief array."""
         array = self.get(name)
-        if isinstance(array, np.ndarray) and array.ndim and not raw:
+        if isinstance(array, ndarray) and array.ndim and not raw:
             return array, 0
         given = _Fields(self.need(name), f"{self._path}.{name}")
         if raw:
@@ -275,7 +269,7 @@ class _Fields:
 
 
 def _buffer(column: Column, lookback: int, brief: bool = False) -> Any:
-    if brief and not lookback and isinstance(column, np.ndarray):
+    if brief and not lookback and isinstance(column, ndarray):
         return column
     # Ray treats a list as one item per step, whatever `finalized` says.
     whole = not isinstance(column, list)
@@ -293,7 +287,7 @@ def _column(data: Any, whole: bool, depth: int = 0) -> Column:
     Raises:
         ValueError: the data is not a column, or is nested too deeply.
     """
-    if isinstance(data, np.ndarray):
+    if isinstance(data, ndarray):
         if data.ndim == 0:
             raise ValueError("a column must have one entry per step, not be a single number")
         return data
@@ -340,8 +334,8 @@ def mapped(function: Callable[[Any], Any], column: Column) -> Column:
 
 def _check(column: Column, wanted: int, name: str, steps: int) -> None:
     """Raise EncodeError unless all arrays and lists of a column have `wanted` entries."""
-    if isinstance(column, (np.ndarray, list)):
-        if isinstance(column, np.ndarray) and not column.ndim:
+    if isinstance(column, _ROWS):
+        if isinstance(column, ndarray) and not column.ndim:
             raise EncodeError(f"{name} must have one entry per step, not be a single number")
         if len(column) != wanted:
             raise EncodeError(

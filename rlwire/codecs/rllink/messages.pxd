@@ -8,4 +8,10 @@ cdef class Codec:
     cdef Encoder _pack
     cdef Decoder _unpack
 
-    cdef object _fields(self, object body)
+    cpdef tuple open(self, object body)
+    cpdef object read(self, object kind, dict fields)
+
+
+cpdef Py_ssize_t frame_size(object buffer, Py_ssize_t start, Py_ssize_t end, object maximum=*,
+                            str limit=*) except -1
+cdef object _count(dict fields, str name, int least=*, str path=*)

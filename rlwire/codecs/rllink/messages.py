@@ -112,7 +112,7 @@ class GetState(_Fields):
     """Requests a `SetState`."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Episodes(_Fields):
     """Sends episodes. There is no reply.
 
@@ -127,9 +127,10 @@ class Episodes(_Fields):
     weights_seq_no: int | None = None
 
     def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
-        to_state = functools.partial(Episode.to_state, brief=brief)
-        write = Episode.to_document if form == "json" else to_state
-        episodes = [write(one) if isinstance(one, Episode) else one for one in self.episodes]
+        json, episodes = form == "json", self.episodes[:]
+        for index, one in enumerate(episodes):
+            if isinstance(one, Episode):
+                episodes[index] = one.to_document() if json else one.to_state(brief=brief)
         fields: dict[str, Any] = {"episodes": episodes}
         if self.timesteps is not None:
             # Ray's name, and the documented one.
@@ -147,17 +148,11 @@ class Episodes(_Fields):
             raise DecodeError(
                 f"episodes must be a list, not a {type(episodes).__name__}", path="$.episodes"
             )
-        for index, episode in enumerate(episodes):
-            if type(episode) is not dict:
-                raise DecodeError(
-                    f"an episode must be a map, not a {type(episode).__name__}",
-                    path=f"$.episodes[{index}]",
-                )
         name = "timesteps" if "timesteps" in fields else "env_steps"
         return cls(episodes, _count(fields, name), _count(fields, "weights_seq_no"))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EpisodesAndGetState(Episodes):
     """Sends episodes. The reply is a `SetState`, after the trainer has learned from them."""
 
@@ -194,7 +189,7 @@ class SetConfig(_Fields):
         return cls(_count(fields, "env_steps_per_sample", 1), on_policy, config)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class SetState(_Fields):
     """Sends weights.
 
@@ -218,7 +213,8 @@ class SetState(_Fields):
             raise EncodeError("RLlink in JSON has ONNX and MLIR files, not states", path="$.state")
         else:
             fields["state"] = {**self.state, "weights_seq_no": self.weights_seq_no}
-        fields.update(self._files)
+        if self.onnx is not None or self.mlir is not None:
+            fields.update(self._files)
         return fields
 
     @functools.cached_property
@@ -242,7 +238,7 @@ class SetState(_Fields):
                 f"a state must be a map, not a {type(state).__name__}", path="$.state"
             )
         else:
-            number = _count(state, "weights_seq_no", path="$.state") or 0
+            number = _count(state, "weights_seq_no", 0, "$.state") or 0
             state.pop("weights_seq_no", None)
         onnx = _file(fields, "onnx_file")
         if onnx is not None:
@@ -264,17 +260,7 @@ class Refused(_Fields):
         return cls(quoted(fields.get("message"), 500))
 
 
-Message: TypeAlias = (
-    Ping
-    | GetConfig
-    | GetState
-    | Episodes
-    | EpisodesAndGetState
-    | Pong
-    | SetConfig
-    | SetState
-    | Refused
-)
+Message: TypeAlias = Ping | GetConfig | GetState | Episodes | Pong | SetConfig | SetState | Refused
 
 
 def frame_size(
@@ -289,13 +275,11 @@ def frame_size(
         LimitExceeded: the body is longer than `maximum`.
     """
     head = bytes(buffer[start : min(end, start + HEAD)])
-    if not head.isdigit():
-        for index, byte in enumerate(head):
-            if not 48 <= byte <= 57:
-                raise DecodeError(
-                    f"a frame must start with {HEAD} digits, not {quoted(head)}",
-                    offset=start + index,
-                )
+    wrong = len(head) - len(head.lstrip(b"0123456789"))
+    if wrong < len(head):
+        raise DecodeError(
+            f"a frame must start with {HEAD} digits, not {quoted(head)}", offset=start + wrong
+        )
     if len(head) < HEAD:
         return 0
     size = int(head)
@@ -342,12 +326,13 @@ class Codec:
             parts = [self._json(message, body)]
         else:
             raise TypeError(f"form must be 'msgpack' or 'json', not {form!r}")
-        size = sum(map(len, parts))
+        size = sum([len(part) for part in parts])
         if HEAD + size > FRAME_MAXIMUM:
             raise LimitExceeded(
                 "RLlink's length", FRAME_MAXIMUM - HEAD, size, advice="send fewer steps at once"
             )
-        return [b"%08d" % size, *parts]
+        parts[0] = b"%08d%b" % (size, parts[0])
+        return parts
 
     def encode(self, message: Message, form: Form = "msgpack") -> bytes:
         """Return a whole frame. Raises what `encode_parts` raises."""
@@ -366,16 +351,23 @@ class Codec:
 
     def decode(self, frame: Buffer) -> Message:
         """Return the message in a whole frame. Raises what `open` raises."""
-        return self.read(*self.open(frame))
+        return self.read(*self.open(memoryview(frame)[HEAD:]))
 
-    def open(self, frame: Buffer) -> tuple[type[Any], dict[str, Any]]:
-        """Return the class of the message in a whole frame, and its fields for `read`.
+    def open(self, body: Buffer) -> tuple[type[Any], dict[str, Any]]:
+        """Return the class of the message in a frame's body, and its fields for `read`.
 
         Raises:
             DecodeError: the bytes are not an RLlink message; the error has the offset or path.
             LimitExceeded: the message exceeds one of the limits.
         """
-        fields = self._fields(memoryview(frame)[HEAD:])
+        try:
+            if len(body) and body[0] == 0x7B:
+                text = _msgspec()
+                fields = text.arrays_of(text.decode(body, self.limits))
+            else:
+                fields = self._unpack.decode(body)
+        except DecodeError as error:
+            raise DecodeError(error.reason, offset=error.offset + HEAD, path=error.path) from None
         if type(fields) is not dict:
             raise DecodeError(f"a body must be a map, not a {type(fields).__name__}", offset=HEAD)
         name = fields.pop("type", None)
@@ -391,15 +383,6 @@ class Codec:
         """Return a message of this class, with its files unpacked."""
         message: Message = kind._from_fields(fields, self.limits)
         return message
-
-    def _fields(self, body: Buffer) -> Any:
-        try:
-            if body[:1] == b"{":
-                text = _msgspec()
-                return text.arrays_of(text.decode(body, self.limits))
-            return self._unpack.decode(body)
-        except DecodeError as error:
-            raise DecodeError(error.reason, offset=error.offset + HEAD, path=error.path) from None
 
 
 def _msgspec() -> Any:

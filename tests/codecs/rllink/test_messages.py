@@ -145,7 +145,7 @@ def test_lengths_of_frames_are_limited():
     "fields",
     [
         [], {}, {"type": 3}, {"type": "EPISODE"}, {"type": "EPISODES"},
-        {"type": "EPISODES", "episodes": {}}, {"type": "EPISODES", "episodes": [1]},
+        {"type": "EPISODES", "episodes": {}},
         {"type": "EPISODES", "episodes": [], "timesteps": -1},
         {"type": "EPISODES", "episodes": [], "timesteps": 1.5},
         {"type": "EPISODES", "episodes": [], "weights_seq_no": "3"},

@@ -1,0 +1,26 @@
+# Types for rllink.py, which is compiled.
+from rlwire.codecs.rllink.messages cimport Codec
+from rlwire.sessions.layer cimport Layer
+
+
+cdef class _Session(Layer):
+    cdef public object form
+    cdef object _bound, _pending
+    cdef Codec _views, _copies
+
+    cdef object _message(self, Codec codec, object body)
+
+
+cdef class RLlinkClientSession(_Session):
+    cdef object _ping
+    cdef bint _brief
+
+    cdef object _message(self, Codec codec, object body)
+
+
+cdef class RLlinkServerSession(_Session):
+    cdef object _token, _pong, _known_bound
+    cdef bint _greeted
+
+    cdef object _message(self, Codec codec, object body)
+    cdef object _read(self, object message)
