@@ -12,6 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rlwire
+from rlwire.errors import WouldWait
 from rlwire.urls import URL, naming_protocol
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["Connecting", "Environment", "connect", "make", "make_vec", "serve"]
 logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT = 5.0  # seconds that `close` waits for a call whose task was cancelled
+_PATIENCE = 0.1  # seconds, up to twice, that a step waits in the loop, and then in the thread
 
 _Calls: TypeAlias = "SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]"
 
@@ -32,7 +34,7 @@ def _run(calls: _Calls) -> None:
     """Run the calls of an environment until None follows."""
     while (each := calls.get()) is not None:
         future, call = each
-        if future.set_running_or_notify_cancel():
+        if future.running() or future.set_running_or_notify_cancel():
             try:
                 future.set_result(call())
             except BaseException as error:  # also SystemExit
@@ -106,25 +108,34 @@ class Environment:
     """An environment, or a vector of them, whose methods are awaited: what `make` returns.
 
     Its calls run one after another in a thread of its own, and so do a vector's `call`, `get_attr`
-    and `set_attr`, which are awaited too. If a task is cancelled inside a step, the step still ends
-    there, and the next call waits for it; `close` waits up to 5 s. Other attributes, such as
-    `observation_space`, `spec` or `num_envs`, are the environment's.
+    and `set_attr`, which are awaited too. A quick step needs no thread if the loop can watch the
+    connection: of dm_env_rpc, except in shared memory. If a task is cancelled inside a step, the
+    step still ends, and the next call waits for it; `close` waits up to 5 s. Other attributes, such
+    as `observation_space`, `spec` or `num_envs`, are the environment's.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._calls: _Calls = SimpleQueue()
+        self._last: Future[Any]  # of the calls
         self._cancelled = False  # the last call
         self._closed = False
+        self._watching = False  # whether the loop takes the steps
+        self._stepping = False  # whether one is in progress there
+        self._steps = self._checked = 0  # how many began there, now and at the last check
 
     def __del__(self) -> None:
         self._calls.put(None)
 
     async def open(self) -> Environment:
         """Make the environment."""
+        import asyncio
+
+        self._running_loop = asyncio.get_running_loop
         # A daemon: a call that was cancelled does not keep the program from ending.
         Thread(target=_run, args=(self._calls,), name="rlwire environment", daemon=True).start()
         self.environment = await self._call(self._make)
+        self._endpoint: Any = getattr(self.environment, "endpoint", None)
         return self
 
     async def __aenter__(self) -> Environment:
@@ -142,25 +153,85 @@ class Environment:
         return found
 
     async def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        import asyncio
-
         if self._closed:
             from gymnasium.error import ClosedEnvironmentError
 
             raise ClosedEnvironmentError("the environment has been closed; make it again")
+        self._unwatch()
+        return await self._result(self._put(functools.partial(method, *args, **kwargs)))
+
+    async def _result(self, future: Future[Any]) -> Any:
+        import asyncio
+
         self._cancelled = False
         try:
-            return await self._queued(functools.partial(method, *args, **kwargs))
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self._cancelled = True
             raise
 
-    def _queued(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        import asyncio
-
-        future: Future[Any] = Future()
+    def _put(self, call: Callable[[], Any], running: bool = False) -> Future[Any]:
+        self._last = future = Future[Any]()
+        if running:  # it cannot be cancelled
+            future.set_running_or_notify_cancel()
         self._calls.put((future, call))
-        return asyncio.wrap_future(future)
+        return future
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Take steps in the loop, if the thread is idle; return whether that is possible."""
+        from rlwire.transports.timers_asyncio import TimeoutTimer
+        from rlwire.transports.waiter_asyncio import Waiter
+
+        self._unwatch()
+        if self._closed or self._endpoint is None or not self._last.done():
+            return False
+        self._file = self._endpoint.watch(True)
+        if self._file != -1:
+            self._watching = True
+            self._loop, self._waiter, self._timer = loop, Waiter(loop), TimeoutTimer.of(loop)
+            loop.add_reader(self._file, self._on_readable)
+            self._timer.check(self, _PATIENCE)
+        return self._watching
+
+    def _unwatch(self) -> None:
+        """Take steps in the thread, which also ends the one in progress."""
+        if not self._watching:
+            return
+        self._watching = False
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._file)
+        self._endpoint.watch(False)
+        if self._stepping:
+            self._stepping = False
+            rest = self._put(self._endpoint.finish, running=True)
+            if self._waiter.waiting:
+                self._waiter.resume(rest)
+
+    def _on_readable(self) -> None:
+        """Try to end the step; without one, leave the bytes to the next call."""
+        if not self._stepping:
+            self._unwatch()
+            return
+        try:
+            found = self._endpoint.finish()
+        except WouldWait:
+            return
+        except BaseException as error:
+            self._stepping = False
+            self._unwatch()
+            self._waiter.set_exception(error)
+            return
+        self._stepping = False
+        if found[2] or found[3]:  # the connection may be lost, and its file another one's
+            self._unwatch()
+        self._waiter.resume(found)
+
+    def check_timeouts(self, now: float) -> None:
+        """Take a slow step to the thread, where the endpoint's timeouts apply."""
+        if self._steps == self._checked:
+            self._unwatch()
+            self._timer.discard(self)
+        self._checked = self._steps
 
     async def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -172,9 +243,26 @@ class Environment:
 
     async def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step; return observation, reward, terminated, truncated and info."""
-        found: tuple[Any, Any, Any, Any, dict[str, Any]]
-        found = await self._call(self.environment.step, action)
-        return found
+        found: Any
+        loop = self._running_loop()
+        if self._stepping or not ((self._watching and self._loop is loop) or self._watch(loop)):
+            found = await self._call(self.environment.step, action)
+            return found
+        self._steps += 1
+        waiter = self._waiter.start()
+        try:
+            self._endpoint.begin_step(action)
+            self._stepping = True
+        except WouldWait:
+            self._stepping = True
+            self._unwatch()
+        try:
+            found = await waiter
+        except BaseException:
+            self._cancelled = True
+            self._unwatch()
+            raise
+        return found if type(found) is tuple else await self._result(found)
 
     async def render(self) -> Any:
         """Return the picture, as the environment's `render`."""
@@ -191,8 +279,9 @@ class Environment:
         if self._closed:
             return
         self._closed = True
-        reached = self._queued(bool)
-        closed = self._queued(self.environment.close)
+        self._unwatch()
+        reached = asyncio.wrap_future(self._put(bool))
+        closed = asyncio.wrap_future(self._put(self.environment.close))
         self._calls.put(None)
         await asyncio.wait([reached], timeout=_CLOSE_TIMEOUT if self._cancelled else None)
         if reached.done():

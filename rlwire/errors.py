@@ -294,6 +294,10 @@ class ConnectionClosed(RlwireError, ConnectionError):
     """The peer closed the connection, or the network lost it."""
 
 
+class WouldWait(Exception):
+    """A call cannot continue in an event loop's thread: another thread does; users never see it."""
+
+
 class MissingExtra(RlwireError, ImportError):
     """An optional dependency is not installed. The message has the command that installs it."""
 

@@ -1,6 +1,7 @@
 """`rlwire.aio.make` and `make_vec`: Gymnasium's calls, awaited."""
 
 import asyncio
+import contextlib
 import threading
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 import rlwire
 import rlwire.aio
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, LocalProtocolError
+from rlwire.transports.sockets import Timeouts
+from tests.waiting import eventually_async
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -130,3 +133,180 @@ def test_close_does_not_wait_for_a_cancelled_call(monkeypatch):
     asyncio.run(run())
     go.set()
     assert closed.wait(60)
+
+
+class Echo(gymnasium.Env):
+    """Observes the action; `held` holds the steps with an action of 1 up."""
+
+    def __init__(self, size=1):
+        self.observation_space = self.action_space = gymnasium.spaces.Box(0, 9, (size,), np.float32)
+        self.steps, self.held = 0, threading.Event()
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.action_space.shape, np.float32), {"steps": self.steps}
+
+    def step(self, action):
+        assert action[0] != 1 or self.held.wait(60)
+        self.steps += 1
+        return action, 1.0, False, False, {"steps": self.steps}
+
+
+def action(value, size=1):
+    return np.full(size, value, np.float32)
+
+
+@contextlib.asynccontextmanager
+async def halving(port):
+    """Relay to a server; yield the port, and an event that the second half of each reply awaits."""
+    go, tasks = asyncio.Event(), []
+
+    async def relay(reader, writer, halve):
+        with contextlib.closing(writer):
+            while data := await reader.read(1 << 16):
+                if halve and not go.is_set():
+                    writer.write(data[: len(data) // 2])
+                    data = data[len(data) // 2 :]
+                    await go.wait()
+                writer.write(data)
+
+    async def accept(reader, writer):
+        theirs, to_them = await asyncio.open_connection("127.0.0.1", port)
+        for one in (relay(reader, to_them, False), relay(theirs, writer, True)):
+            tasks.append(asyncio.create_task(one))
+
+    go.set()
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], go  # to clients that close their connections
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def watched(env):
+    """Return whether the loop takes the steps."""
+    return env._watching
+
+
+@pytest.mark.parametrize("scheme", ["dm-env-rpc", "dm-env-rpc+tls", "dm-env-rpc+unix"])
+def test_quick_steps_need_no_thread(scheme, tmp_path):
+    async def run(url):
+        async with rlwire.aio.make(url) as env:
+            for episode in range(2):
+                _, info = await env.reset()
+                assert info == {"steps": 20 * episode}
+                put, env._put = env._put, None  # calls of the thread
+                for step in range(20):
+                    observation, *_, info = await env.step(action(2 + step % 3))
+                    assert observation == 2 + step % 3
+                env._put = put
+            assert info == {"steps": 40}
+        return env
+
+    where, ours = f"{scheme}://localhost:0", ""
+    if "unix" in scheme:
+        where = f"{scheme}://{tmp_path}/s"
+    elif "tls" in scheme:
+        authority = pytest.importorskip("trustme").CA()
+        authority.cert_pem.write_to_path(tmp_path / "ca")
+        issued = authority.issue_cert("localhost").private_key_and_cert_chain_pem
+        issued.write_to_path(tmp_path / "own")
+        where, ours = f"{where}?tls.cert={tmp_path}/own", f"?tls.ca={tmp_path}/ca"
+    with rlwire.serve(Echo, where) as server:
+        assert not watched(asyncio.run(run(f"{server.url}{ours}")))
+
+
+@pytest.mark.parametrize("patience", [0.01, 60])
+def test_slow_replies_and_large_actions_do_not_stop_the_loop(patience, monkeypatch):
+    monkeypatch.setattr(rlwire.aio, "_PATIENCE", patience)
+    size = 1 << 20
+
+    async def run(port):
+        make = rlwire.aio.make
+        async with halving(port) as (there, go):
+            slow, quick = f"dm-env-rpc://127.0.0.1:{there}", f"dm-env-rpc://127.0.0.1:{port}"
+            async with make(slow) as env, make(quick) as other:
+                await asyncio.gather(env.reset(), other.reset())
+                go.clear()
+                step = asyncio.create_task(env.step(action(2, size)))
+                for value in range(2, 9):
+                    observation = (await other.step(action(value, size)))[0]
+                    assert (observation == value).all()
+                if patience < 1:
+                    await eventually_async(lambda: not watched(env))
+                assert not step.done()
+                go.set()
+                assert ((await step)[0] == 2).all()
+                assert ((await env.step(action(3, size)))[0] == 3).all()
+
+    with rlwire.serve(lambda: Echo(size), "dm-env-rpc://127.0.0.1:0") as server:
+        asyncio.run(run(server.address.port))
+
+
+def test_cancelled_step_ends_before_the_next_call():
+    world = Echo()
+
+    async def run(url):
+        async with rlwire.aio.make(url) as env:
+            await env.reset()
+            for others in ([], [env.step(action(3)), env.step(action(4))]):
+                world.held.clear()
+                step = asyncio.create_task(env.step(action(1)))
+                await asyncio.sleep(0)
+                assert watched(env)
+                others = [asyncio.create_task(other) for other in others]
+                await asyncio.sleep(0)
+                step.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await step
+                world.held.set()
+                for value, other in enumerate(others, 3):
+                    assert (await other)[0] == value
+                assert (await env.step(action(2)))[0] == 2
+                assert (await env.step(action(5)))[0] == 5
+            return (await env.reset())[1]
+
+    with rlwire.serve(lambda: world, "dm-env-rpc://127.0.0.1:0") as server:
+        assert asyncio.run(run(server.url)) == {"steps": 8}
+
+
+def test_steps_have_the_timeouts_and_losses_of_blocking_ones(monkeypatch):
+    world = Echo()
+
+    async def run(server, idle):
+        monkeypatch.setattr(rlwire.aio, "_PATIENCE", 0.01 if idle else 60)
+        async with rlwire.aio.make(server.url, timeout=Timeouts(idle=idle)) as env:
+            await env.reset()
+            assert (await env.step(action(2)))[0] == 2
+            step = asyncio.create_task(env.step(action(1)))
+            if not idle:
+                await asyncio.sleep(0)
+                await asyncio.to_thread(server.stop, 0.0)
+            observation, _, terminated, truncated, info = await step
+            assert (observation, terminated, truncated) == (2, False, True)
+            assert ("idle=0.05" if idle else "connection") in info["lost"]
+            with pytest.raises(LocalProtocolError, match="reset"):
+                await env.step(action(2))
+            world.held.set()
+            if idle:
+                await env.reset()
+                assert (await env.step(action(1)))[0] == 1
+
+    with rlwire.serve(lambda: world, "dm-env-rpc://127.0.0.1:0") as server:
+        asyncio.run(run(server, 0.05))
+        world.held.clear()
+        asyncio.run(run(server, None))
+
+
+def test_environment_serves_one_loop_after_another():
+    async def step(env, value):
+        assert (await env.step(action(value)))[0] == value
+        assert watched(env)
+
+    async def make(url):
+        env = await rlwire.aio.make(url)
+        await env.reset()
+        await step(env, 2)
+        return env
+
+    with rlwire.serve(Echo, "dm-env-rpc://127.0.0.1:0") as server:
+        env = asyncio.run(make(server.url))
+        asyncio.run(step(env, 3))
+        asyncio.run(env.close())

@@ -25,7 +25,7 @@ ALLOWED = {
     "__init__": BASE
     | {"_imports", "_options", "environments", "installing", "serving", "transports", "urls"},
     "_imports": set(),
-    "aio": {"__init__", "_options", "serving", "urls"},
+    "aio": {"__init__", "_options", "errors", "serving", "transports", "urls"},
     "errors": {"_imports", "limits"},
     "limits": set(),
     "kernels": set(),

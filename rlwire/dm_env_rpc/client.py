@@ -431,6 +431,11 @@ class Client(Blocking, _DmEnvRpcClient):
         """Connect by these, before `connect`; `send` then queues requests for their `flush`."""
         self._shared = connections
 
+    def watched(self, wanted: bool) -> Any:
+        """Return a connection without pending requests for an event loop; else count its step."""
+        self._count_sent(Step())
+        return None if self._sent and wanted else self._connection
+
     def release(self) -> None:
         """Release the client: the next thread that uses it owns it."""
         connection = self._connection

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlwire._options import given, with_options
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.dm_env_rpc import Step, StepResult
+from rlwire.codecs.dm_env_rpc import Status, Step, StepResult
 from rlwire.dm_env_rpc.agent_spaces import AgentSpaces
 from rlwire.dm_env_rpc.client import Client
 from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions, DmEnvRpcEndpointOptions
@@ -75,6 +75,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._created = False
         self._running = False
         self._lost: str | None = None
+        self._watched: Any = None  # the connection, while an event loop takes the steps
         self._last: Any = None
         self._settings: dict[str, Any] | None = None  # of a pending reset
         self._info_dropped = False  # whether the log has said that an info cannot be decoded
@@ -157,10 +158,21 @@ class DmEnvRpcEndpoint(Endpoint):
     def encode_step(self, action: Any) -> Step | EncodedStep:
         return self.client.encode(Step(self._flattened(action), self._requested))
 
+    def watch(self, wanted: bool) -> int:
+        self._watched = None
+        connection = self.client.watched(wanted)
+        file: int = -1 if connection is None else connection.watch(wanted)
+        if wanted and file != -1:
+            self._watched = connection
+        return file
+
+    def begin_step(self, action: Any) -> None:
+        self.send_step(Step(self._flattened(action), self._requested))
+
     def send_step(self, encoded: Step | EncodedStep) -> None:
         self._settings = None
         try:
-            self.client.send(encoded)
+            (self._watched or self.client).send(encoded)
         except _LOST as error:
             self._lost = str(error)
 
@@ -187,9 +199,15 @@ class DmEnvRpcEndpoint(Endpoint):
         try:
             if self._lost is not None:
                 raise ConnectionClosed(self._lost)
-            result = self._receive()[-1]
+            result = self._receive()[-1] if self._watched is None else self._watched.receive()
         except _LOST as error:
             return self._truncated(error)
+        except RlwireError:
+            if self._watched is not None:
+                self.client.cancel()
+            raise
+        if type(result) is Status:
+            raise StatusError.of(result)
         return self._outcome(result)
 
     def _truncated(self, error: Exception) -> Outcome:

@@ -90,6 +90,15 @@ class Endpoint(Protocol):
         self.begin_step(action)
         return self.finish()
 
+    def watch(self, wanted: bool) -> int:
+        """Prepare for steps in an event loop's thread, or for other calls in another thread.
+
+        Meanwhile `begin_step` raises WouldWait if not all is sent, which `finish` then does, and
+        `finish` until all has arrived. Returns the file to watch before it is called again; -1 for
+        none.
+        """
+        return -1
+
     def start_rendering(self) -> None:
         """Set `render_mode` and `metadata`, or raise ValueError if `render` has no pictures."""
         raise ValueError(

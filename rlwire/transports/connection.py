@@ -12,7 +12,7 @@ from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, NoReturn
 
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError, WouldWait
 from rlwire.sessions.layer import Layer
 from rlwire.streams import NOTHING, MessageCounts, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply, ReplyQueue
@@ -184,6 +184,20 @@ class Connection(Owned):
         """Receive without waiting: answer pings, and pass events to `on_event`."""
         self.claim()
         self.deliver(on_event, self._fetch(False))
+
+    def watch(self, wanted: bool) -> int:
+        """Raise WouldWait instead of waiting, for an event loop, or wait again; release.
+
+        Returns the file whose readiness ends a wait of `receive`; -1 for shared memory, which has
+        none. What `send` could not send is sent when another call waits.
+        """
+        if self._shm is not None:
+            return -1
+        self._calls.blocking = not wanted
+        self._limit(_READING, self._tick)
+        self._limit(_WRITING, self._write)
+        self.release()
+        return self._sock.fileno()
 
     def exchange(self, event: Any) -> Any:
         """Send one event and return the next: `send` and `receive` in one call, for clients."""
@@ -402,6 +416,8 @@ class Connection(Owned):
         try:
             event = core.next()
             while event is NOTHING:
+                if not (self._calls.blocking or core.more or self.pending):
+                    raise WouldWait(self.peer)
                 event = self._step()
             self._flush()
         except BaseException as error:
@@ -509,6 +525,8 @@ class Connection(Owned):
         core, calls = self.core, self._calls
         if not core.sending:
             return
+        if not calls.blocking:
+            raise WouldWait(self.peer)
         now = monotonic()
         if tried and self._write is not None:
             core.await_from(now - self._write)  # the longest that the attempt may have taken
@@ -606,7 +624,7 @@ class Connection(Owned):
 
     def _limit(self, option: int, seconds: float | None) -> None:
         """Set the timeout of each system call for `_READING` or `_WRITING`."""
-        self._limits[option] = seconds
+        self._limits[option] = seconds if self._calls.blocking else 0.0
         if self._shm is not None:
             name = "reading" if option == _READING else "writing"
             setattr(self._shm.rings, name, -1.0 if seconds is None else seconds)

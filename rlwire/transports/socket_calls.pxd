@@ -6,7 +6,7 @@ cdef class SocketCalls:
     cdef StreamCore _core
     cdef int _file
     cdef Rings _rings
-    cdef bint _blocking
+    cdef public bint blocking
     cdef double _spin
     cdef Py_ssize_t _received
     cdef bint _filled

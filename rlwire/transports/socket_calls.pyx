@@ -41,10 +41,12 @@ cdef extern from *:
     }
 
     /* Return bytes, or -errno. Busy-wait up to `spin` seconds before blocking. */
-    static Py_ssize_t rlw_recv(int file, char *data, Py_ssize_t size, int all, double spin) {
-        int flags = all ? MSG_WAITALL : 0;
+    static Py_ssize_t rlw_recv(
+        int file, char *data, Py_ssize_t size, int all, int wait, double spin
+    ) {
+        int flags = (all ? MSG_WAITALL : 0) | (wait ? 0 : MSG_DONTWAIT);
         Py_ssize_t got;
-        if (spin > 0) {
+        if (wait && spin > 0) {
             double until = 0;
             for (;;) {
                 got = recv(file, data, (size_t)size, MSG_DONTWAIT);
@@ -65,13 +67,14 @@ cdef extern from *:
         return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }
 
-    static Py_ssize_t rlw_send_parts(int file, struct iovec *parts, int count) {
+    static Py_ssize_t rlw_send_parts(int file, struct iovec *parts, int count, int wait) {
+        int flags = MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT);
         struct msghdr message;
         Py_ssize_t sent;
         memset(&message, 0, sizeof message);
         message.msg_iov = parts;
         message.msg_iovlen = count;
-        sent = sendmsg(file, &message, MSG_NOSIGNAL);
+        sent = sendmsg(file, &message, flags);
         return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }
 
@@ -103,12 +106,12 @@ cdef extern from *:
         RLW_AT_ONCE
     double rlw_seconds() noexcept nogil
     Py_ssize_t rlw_recv(
-        int file, char *data, Py_ssize_t size, int all, double spin
+        int file, char *data, Py_ssize_t size, int all, int wait, double spin
     ) noexcept nogil
     Py_ssize_t rlw_send(
         int file, const char *data, Py_ssize_t size, int at_once
     ) noexcept nogil
-    Py_ssize_t rlw_send_parts(int file, iovec *parts, int count) noexcept nogil
+    Py_ssize_t rlw_send_parts(int file, iovec *parts, int count, int wait) noexcept nogil
     int rlw_open_timer(double seconds) noexcept nogil
     int rlw_raise(int error) except -1
 
@@ -134,10 +137,11 @@ def open_timer(double seconds) -> int:
 cdef class SocketCalls:
     """Moves bytes between a core and a socket, or its rings.
 
-    Blocking calls raise BlockingIOError after a kernel timeout; non-blocking ones return. The
-    driver reports an OSError to the core.
+    The driver reports an OSError to the core.
 
     Attributes:
+        blocking: whether calls wait, and raise BlockingIOError after a kernel timeout; others
+            return.
         doing: ``"reading"`` or ``"writing"`` during a system call and after its error, or empty.
         lasted: seconds of a read that raised BlockingIOError; None for the kernel timeout.
     """
@@ -154,7 +158,7 @@ cdef class SocketCalls:
         self._core = core
         self._file = file
         self._rings = rings
-        self._blocking = blocking
+        self.blocking = blocking
         self._spin = spin
         self.doing = ""
         self.lasted = None
@@ -177,7 +181,7 @@ cdef class SocketCalls:
             size = PyByteArray_GET_SIZE(core.inbox)
         else:
             data = core._space(&size)
-            whole = core.direct and self._blocking
+            whole = core.direct and self.blocking
             began = rlw_seconds() if whole else 0.0
         self._received = 0
         self._filled = False
@@ -186,19 +190,19 @@ cdef class SocketCalls:
             # A signal that arrived before the call would not interrupt it.
             PyErr_CheckSignals()
             if self._rings is not None:
-                got = self._rings.recv(data, size, whole, self._spin, self._blocking)
+                got = self._rings.recv(data, size, whole, self._spin, self.blocking)
             else:
                 with nogil:
-                    got = rlw_recv(self._file, data, size, whole, self._spin)
+                    got = rlw_recv(self._file, data, size, whole, self.blocking, self._spin)
             if got >= 0:
                 break
             if got != -EINTR:
-                if got == -EAGAIN and not self._blocking:
+                if got == -EAGAIN and not self.blocking:
                     self.doing = ""
                     return _NOTHING
                 self.lasted = None
                 self._raise(got)
-            elif self._blocking:
+            elif self.blocking:
                 # Let the caller check the clock: frequent signals would prolong the wait.
                 PyErr_CheckSignals()
                 self.lasted = 0.0
@@ -212,7 +216,7 @@ cdef class SocketCalls:
         self.doing = ""
         self._received = got
         self._filled = got == size
-        if not got and not self._blocking:
+        if not got and not self.blocking:
             core.eof()
             return _NOTHING
         return core.feed(got)
@@ -240,9 +244,9 @@ cdef class SocketCalls:
             else:
                 # Sending a small message takes less time than releasing the GIL.
                 sent = rlw_send(self._file, data, size, True) if size <= RLW_AT_ONCE else -EINTR
-                while sent == -EINTR or (sent == -EAGAIN and self._blocking):
+                while sent == -EINTR or (sent == -EAGAIN and self.blocking):
                     with nogil:
-                        sent = rlw_send(self._file, data, size, not self._blocking)
+                        sent = rlw_send(self._file, data, size, not self.blocking)
                     if sent != -EINTR:
                         break
                     PyErr_CheckSignals()
@@ -260,7 +264,7 @@ cdef class SocketCalls:
                 else:
                     while True:
                         with nogil:
-                            sent = rlw_send_parts(self._file, parts, count)
+                            sent = rlw_send_parts(self._file, parts, count, self.blocking)
                         if sent != -EINTR:
                             break
                         PyErr_CheckSignals()
@@ -268,7 +272,7 @@ cdef class SocketCalls:
                 for i in range(count):
                     PyBuffer_Release(&buffers[i])
         if sent < 0:
-            if sent == -EAGAIN and not self._blocking:
+            if sent == -EAGAIN and not self.blocking:
                 self.doing = ""
                 return False
             self._raise(sent)
@@ -280,7 +284,7 @@ cdef class SocketCalls:
     cdef Py_ssize_t _send_rings(self, iovec *parts, int count) except? -1:
         cdef Py_ssize_t sent
         while True:
-            sent = self._rings.send(parts, count, self._blocking)
+            sent = self._rings.send(parts, count, self.blocking)
             if sent != -EINTR:
                 return sent
             PyErr_CheckSignals()
@@ -298,13 +302,13 @@ cdef class SocketCalls:
             turn = core.count + _TURN
             event = self.read()
             # On a loop, read again after a read that filled its room, within the limits.
-            reads = 1 if self._blocking else READS
+            reads = 1 if self.blocking else READS
             while event is _NOTHING and self._received and (core.direct or self._filled):
                 reads -= 1
                 left -= self._received
                 if not (core.direct or (reads > 0 and core._out is None)):
                     break
-                if not self._blocking and (left <= 0 or core.count >= turn):
+                if not self.blocking and (left <= 0 or core.count >= turn):
                     break
                 event = self.read()
         # The session's own messages, such as a pong, are sent before the event is answered.
@@ -405,12 +409,12 @@ cdef class PlainCalls(SocketCalls):
             PyErr_CheckSignals()  # as in SocketCalls.read
             got = self._recv_into(room)
         except BlockingIOError:
-            if self._blocking:
+            if self.blocking:
                 raise
             self.doing = ""
             return _NOTHING
         self.doing = ""
-        if self._blocking:
+        if self.blocking:
             return core.feed(got)
         self._received = got
         self._filled = got == size
@@ -429,13 +433,13 @@ cdef class PlainCalls(SocketCalls):
             try:
                 sent = self._sendmsg(parts)
             except BlockingIOError:
-                if self._blocking:
+                if self.blocking:
                     raise
                 self.doing = ""
                 return False
             if not core.wrote(sent):
                 PyErr_CheckSignals()
             self.doing = ""
-            if self._blocking:
+            if self.blocking:
                 break
         return core._out is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from rlwire.transports.socket_calls import open_timer
@@ -24,7 +24,7 @@ class TimeoutTimer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # `_all` keeps this object, which must not keep the loop or its connections alive.
         self._loop = ref(loop)
-        self._ticks: WeakKeyDictionary[AsyncConnection, float] = WeakKeyDictionary()
+        self._ticks: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         self._tick = _NEVER  # seconds between two checks
         self._file = -1
         self._handle: ref[asyncio.TimerHandle] | None = None  # it refers to the loop
@@ -49,11 +49,14 @@ class TimeoutTimer:
         due = connection.session.next_deadline()
         if due is not None:
             times.append(due - loop.time())
-        tick = min(max(min(times) / 8, _FINEST), _COARSEST) if times else _NEVER
+        self.check(connection, min(max(min(times) / 8, _FINEST), _COARSEST) if times else _NEVER)
+
+    def check(self, connection: Any, tick: float) -> None:
+        """Call its `check_timeouts` every `tick` seconds, or more often, until `discard`."""
         self._ticks[connection] = tick
         self._check_every(min(tick, self._tick))
 
-    def discard(self, connection: AsyncConnection) -> None:
+    def discard(self, connection: Any) -> None:
         self._ticks.pop(connection, None)
         if not self._ticks:
             self._check_every(_NEVER)

@@ -111,6 +111,9 @@ def first_record(parts: Sequence[Buffer]) -> Buffer:
     return b"".join(parts) if sum(map(len, parts)) <= RECORD else next(filter(len, parts))
 
 
+_LATE = (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
 class TLSSocket:
     """An SSLSocket whose calls raise BlockingIOError after their timeout, for `PlainCalls`."""
 
@@ -128,7 +131,7 @@ class TLSSocket:
         self._limit(self._limits[socket.SO_RCVTIMEO])
         try:
             return self._sock.recv_into(space, len(space))
-        except TimeoutError as error:
+        except _LATE as error:
             raise BlockingIOError from error
 
     @property
@@ -140,7 +143,7 @@ class TLSSocket:
         self._limit(self._limits[socket.SO_SNDTIMEO])
         try:
             return self._sock.send(first_record(parts))
-        except TimeoutError as error:
+        except _LATE as error:
             raise BlockingIOError from error
 
     def send_close_notify(self) -> None:
