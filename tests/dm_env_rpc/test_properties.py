@@ -10,15 +10,8 @@ from dm_env import specs as dm_specs
 from dm_env_rpc.v1 import connection, dm_env_rpc_pb2
 from dm_env_rpc.v1.extensions import properties as their_properties
 
+from rlwire import dm_env_rpc
 from rlwire.codecs import dm_env_rpc as d
-from rlwire.dm_env_rpc import (
-    Client,
-    EnvironmentWorlds,
-    Properties,
-    PropertiesExtension,
-    Server,
-    StatusError,
-)
 from rlwire.dm_env_rpc.properties import PropertyService
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.dm_env_rpc import Code
@@ -50,7 +43,7 @@ def raising(error):
 
 @pytest.fixture
 def properties(weather):
-    properties = Properties()
+    properties = dm_env_rpc.Properties()
     add(properties, weather, "wind", dtype=np.int32, minimum=0, maximum=12)
     add(properties, weather, "sky.words", shape=(-1,), dtype=str, description="how it is")
     add(properties, weather, "sky.depths", shape=(2, 2), dtype=np.float32)
@@ -116,7 +109,7 @@ class TestServerSide:
         ],
     )
     def test_invalid_property_requests_are_rejected(self, asked, request_, code, text):
-        refusal = raised(StatusError, asked, request_)
+        refusal = raised(dm_env_rpc.StatusError, asked, request_)
         assert refusal.code == code
         assert re.search(text, refusal.message), refusal.message
 
@@ -126,7 +119,7 @@ class TestServerSide:
         raised(ValueError, asked, d.WritePropertyRequest("choosy", 2.0))
 
     def test_property_values_that_violate_their_spec_are_not_sent(self):
-        properties = Properties()
+        properties = dm_env_rpc.Properties()
         properties.add("x", shape=(2,), read=lambda: [1.0])
         service = PropertyService(properties)
         with pytest.raises(EncodeError, match=r"must have the shape \(2,\), not \(1,\)"):
@@ -141,7 +134,7 @@ class TestServerSide:
 
     def test_world_properties_override_server_properties(self, asked, weather):
         class World:
-            properties = Properties()
+            properties = dm_env_rpc.Properties()
 
         World.properties.add("wind", dtype=str, read=lambda: "of this world")
         World.properties.add("sky.birds", dtype=np.int32, read=lambda: 2)
@@ -158,7 +151,7 @@ class TestServerSide:
     def test_undecodable_property_requests_are_rejected(self, properties):
         service = PropertyService(properties)
         empty, wrong = (d.AnyMessage(d.PROPERTY_REQUEST_URL, value) for value in (b"", b"\xff"))
-        assert "no payload" in str(raised(StatusError, service, empty, None))
+        assert "no payload" in str(raised(dm_env_rpc.StatusError, service, empty, None))
         raised(DecodeError, service, wrong, None)
 
 
@@ -169,7 +162,7 @@ def test_client_rejects_a_reply_of_another_type():
             return self.response
 
     heard = Heard()
-    client = PropertiesExtension(heard)
+    client = dm_env_rpc.PropertiesExtension(heard)
     heard.response = d.encode_property_response(d.WritePropertyResponse())
     caught = raised(RemoteProtocolError, client.read, "a")
     assert "not a WritePropertyResponse" in str(caught)
@@ -187,11 +180,11 @@ def server(workers, properties):
     class Sea(Voyage):
         def __init__(self):
             super().__init__()
-            self.properties = Properties()
+            self.properties = dm_env_rpc.Properties()
             add(self.properties, {"salt": 0.5}, "salt")
 
-    with Server(
-        EnvironmentWorlds(Sea), "127.0.0.1:0", workers=workers, properties=properties
+    with dm_env_rpc.Server(
+        dm_env_rpc.EnvironmentWorlds(Sea), "127.0.0.1:0", workers=workers, properties=properties
     ) as server:
         yield server
 
@@ -231,8 +224,8 @@ def test_reference_client_uses_properties_of_the_rlwire_server(server, weather):
 
 
 def test_rlwire_client_uses_properties_of_the_reference_server(reference_server):
-    with Client(reference_server) as client:
-        extension = PropertiesExtension(client)
+    with dm_env_rpc.Client(reference_server) as client:
+        extension = dm_env_rpc.PropertiesExtension(client)
         assert extension.read("motto") == "fluctuat"
         extension.write("depth.mean", 4.25)
         assert extension.read("depth.mean") == 4.25

@@ -9,16 +9,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import integers, sampled_from
 
+from rlwire import errors
 from rlwire.codecs import dm_env_rpc as d
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
 from rlwire.limits import Limits
 from rlwire.sessions.dm_env_rpc import (
     REQUESTS,
@@ -156,7 +148,7 @@ def test_server_transitions_match_the_state_table(state, request_):
     allowed = ALLOWED[state].get(request_)
     if allowed is None:
         server = server_in(state)
-        refused = raised(RemoteProtocolError, server.receive, message)
+        refused = raised(errors.RemoteProtocolError, server.receive, message)
         assert request_.partition(" ")[0] in str(refused)
         status = d.decode_response(joined(server.reject(refused)))
         assert status == d.Status(Code.FAILED_PRECONDITION, str(refused))
@@ -180,7 +172,7 @@ def test_server_transitions_match_the_state_table(state, request_):
             assert server.state is allowed.get(outcome, state)
             assert not server.pending
         else:
-            assert "cannot" in str(raised(LocalProtocolError, server.send, reply))
+            assert "cannot" in str(raised(errors.LocalProtocolError, server.send, reply))
             assert server.state is state
             assert server.pending
             server.send(REPLIES["error"])
@@ -194,7 +186,7 @@ def test_client_transitions_match_the_state_table(state, request_):
     following = {**ALLOWED[state].get(request_, {}), **LENIENT.get(state, {}).get(request_, {})}
     if not following:
         client = client_in(state)
-        with pytest.raises(LocalProtocolError, match=request_.partition(" ")[0]):
+        with pytest.raises(errors.LocalProtocolError, match=request_.partition(" ")[0]):
             client.send(event)
         assert client.state is state
         assert client.pending == 0
@@ -212,7 +204,7 @@ def test_client_transitions_match_the_state_table(state, request_):
             assert client.state is following.get(outcome, state)
             assert client.pending == 0
         else:
-            raised(RemoteProtocolError, client.receive, reply_for(outcome))
+            raised(errors.RemoteProtocolError, client.receive, reply_for(outcome))
             assert client.closed
 
 
@@ -231,7 +223,7 @@ def test_second_successful_join_is_a_protocol_error():
     client.send(EVENTS["join_world"])
     client.send(EVENTS["join_world"])  # legal if the first fails
     client.receive(reply_for("join_world"))
-    raised(RemoteProtocolError, client.receive, reply_for("join_world"))
+    raised(errors.RemoteProtocolError, client.receive, reply_for("join_world"))
 
 
 @pytest.mark.parametrize("specs", ["actions", "observations"])
@@ -240,13 +232,13 @@ def test_join_with_unusable_specs_is_rejected_by_both_sides(specs):
     given = d.ActionObservationSpecs(**{specs: twice})
     server = DmEnvRpcServerSession()
     server.receive(d.encode_request(EVENTS["join_world"]))
-    assert "'x'" in str(raised(EncodeError, server.send, d.JoinWorldResponse(given)))
+    assert "'x'" in str(raised(errors.EncodeError, server.send, d.JoinWorldResponse(given)))
     assert server.pending
     assert server.state is NOT_JOINED
     assert server.specs is None
     client = DmEnvRpcClientSession()
     client.send(EVENTS["join_world"])
-    with pytest.raises(RemoteProtocolError, match=r"specs cannot be used.*'x'"):
+    with pytest.raises(errors.RemoteProtocolError, match=r"specs cannot be used.*'x'"):
         client.receive(d.encode_response(d.JoinWorldResponse(given)))
     assert client.closed
 
@@ -261,10 +253,10 @@ def test_unencodable_events_are_not_sent():
         d.StepRequest({1: object()}),
         d.CreateWorldRequest({"seed": np.float16(1)}),
     ):
-        raised(EncodeError, client.send, event)
+        raised(errors.EncodeError, client.send, event)
     assert client.pending == 0
     client.send(EVENTS["leave_world"])
-    raised(LocalProtocolError, client.send, "hello")
+    raised(errors.LocalProtocolError, client.send, "hello")
 
 
 def test_observation_selection_is_invalidated_by_new_specs():
@@ -273,16 +265,16 @@ def test_observation_selection_is_invalidated_by_new_specs():
     client.receive(reply_for("running"))
     client.send(EVENTS["reset"])
     client.receive(d.encode_response(d.ResetResponse(OTHER_SPECS)))
-    raised(EncodeError, client.send, d.Step({}, ("count",)))
+    raised(errors.EncodeError, client.send, d.Step({}, ("count",)))
 
 
 def test_unrequested_and_empty_replies_are_protocol_errors():
     client = DmEnvRpcClientSession()
-    raised(RemoteProtocolError, client.receive, reply_for("error"))
+    raised(errors.RemoteProtocolError, client.receive, reply_for("error"))
     assert client.closed
     client = DmEnvRpcClientSession()
     client.send(EVENTS["leave_world"])
-    raised(RemoteProtocolError, client.receive, b"")
+    raised(errors.RemoteProtocolError, client.receive, b"")
     assert client.closed
 
 
@@ -291,20 +283,20 @@ def test_unrequested_and_empty_replies_are_protocol_errors():
 def test_invalid_and_too_long_responses_close_the_client(message, by_name):
     client = client_in(RUNNING, limits=Limits(received=300))
     client.send(d.Step() if by_name else d.StepRequest())
-    caught = raised((DecodeError, LimitExceeded), client.receive, message)
+    caught = raised((errors.DecodeError, errors.LimitExceeded), client.receive, message)
     if len(message) > 300:
         assert (caught.limit, caught.size) == ("received", 301)
     assert client.closed
     assert client.pending == 0
-    assert "closed" in str(raised(LocalProtocolError, client.send, d.Step()))
-    assert "closed" in str(raised(LocalProtocolError, client.send, EVENTS["leave_world"]))
-    assert "closed" in str(raised(LocalProtocolError, client.receive, reply_for("running")))
+    assert "closed" in str(raised(errors.LocalProtocolError, client.send, d.Step()))
+    assert "closed" in str(raised(errors.LocalProtocolError, client.send, EVENTS["leave_world"]))
+    assert "closed" in str(raised(errors.LocalProtocolError, client.receive, reply_for("running")))
 
 
 def test_reject_closes_the_client_session():
     client = client_in(RUNNING)
     client.send(d.Step())
-    assert client.reject(DeadlineExceeded("too late")) == []
+    assert client.reject(errors.DeadlineExceeded("too late")) == []
     assert client.closed
     assert client.state is CLOSED
     assert client.pending == 0
@@ -313,7 +305,11 @@ def test_reject_closes_the_client_session():
 
 def refusal(server, message):
     before = server.state
-    refused = raised((DecodeError, LimitExceeded, RemoteProtocolError), server.receive, message)
+    refused = raised(
+        (errors.DecodeError, errors.LimitExceeded, errors.RemoteProtocolError),
+        server.receive,
+        message,
+    )
     assert server.pending
     status = d.decode_response(joined(server.reject(refused)))
     assert isinstance(status, d.Status)
@@ -356,7 +352,7 @@ def test_request_invalid_in_the_state_is_rejected_before_decoding():
 
 
 def test_expansion_of_settings_is_bounded_by_their_bytes():
-    caught = raised(LimitExceeded, DmEnvRpcServerSession().receive, BOMBS["create_world"])
+    caught = raised(errors.LimitExceeded, DmEnvRpcServerSession().receive, BOMBS["create_world"])
     assert caught.limit == "expanded"
     assert caught.maximum < 2**21
     some = np.zeros(2**17, np.float32)
@@ -394,14 +390,14 @@ def test_server_accepts_one_request_at_a_time_and_one_reply_each():
     for state in OPEN:
         server = server_in(state)
         for reply in REPLIES.values():
-            assert "cannot" in str(raised(LocalProtocolError, server.send, reply))
+            assert "cannot" in str(raised(errors.LocalProtocolError, server.send, reply))
         server.receive(d.encode_request(EVENTS["extension"]))
         for request in EVENTS.values():
-            raised(LocalProtocolError, server.receive, d.encode_request(request))
+            raised(errors.LocalProtocolError, server.receive, d.encode_request(request))
         server.send(REPLIES["extension"])
-        raised(DecodeError, server.receive, b"\xff")
-        raised(LocalProtocolError, server.receive, d.encode_request(EVENTS["extension"]))
-        raised(LocalProtocolError, server.send, REPLIES["extension"])
+        raised(errors.DecodeError, server.receive, b"\xff")
+        raised(errors.LocalProtocolError, server.receive, d.encode_request(EVENTS["extension"]))
+        raised(errors.LocalProtocolError, server.send, REPLIES["extension"])
         server.send(REPLIES["error"])  # in place of refuse()
         assert not server.pending
         assert server.state is state
@@ -414,11 +410,11 @@ def test_unencodable_reply_leaves_the_request_pending():
         d.StepResult(STATES[RUNNING], {"count": 1}),
         d.StepResult(STATES[RUNNING], {**SEEN, "pixels": np.zeros(5, np.uint8)}),
     ):
-        raised(EncodeError, server.send, result)
+        raised(errors.EncodeError, server.send, result)
         assert server.pending
         assert server.state is TERMINATED
-    raised(LocalProtocolError, server.send, REPLIES["terminated"])
-    with pytest.raises(LocalProtocolError, match="expected StepResult"):
+    raised(errors.LocalProtocolError, server.send, REPLIES["terminated"])
+    with pytest.raises(errors.LocalProtocolError, match="expected StepResult"):
         server.send(d.StepResponse(STATES[RUNNING], {1: np.int32(1), 9: SEEN["pixels"]}))
     server.send(d.StepResult(STATES[RUNNING], {**SEEN, "never asked for": object()}))
     assert server.state is RUNNING
@@ -426,14 +422,14 @@ def test_unencodable_reply_leaves_the_request_pending():
 
 def test_transport_error_closes_the_server_session():
     server = server_in(RUNNING)
-    assert server.reject(DeadlineExceeded("idle for 60 s")) == []  # nobody asked
+    assert server.reject(errors.DeadlineExceeded("idle for 60 s")) == []  # nobody asked
     assert server.closed
-    assert server.reject(DeadlineExceeded("idle for 60 s")) == []
-    caught = raised(LocalProtocolError, server.receive, d.encode_request(EVENTS["step"]))
+    assert server.reject(errors.DeadlineExceeded("idle for 60 s")) == []
+    caught = raised(errors.LocalProtocolError, server.receive, d.encode_request(EVENTS["step"]))
     assert "closed" in str(caught)
     for error, code in (
-        (DeadlineExceeded("too slow"), Code.DEADLINE_EXCEEDED),
-        (ConnectionClosed("shutting down"), Code.UNAVAILABLE),
+        (errors.DeadlineExceeded("too slow"), Code.DEADLINE_EXCEEDED),
+        (errors.ConnectionClosed("shutting down"), Code.UNAVAILABLE),
     ):
         server = server_in(RUNNING)
         server.receive(d.encode_request(EVENTS["step"]))
@@ -446,8 +442,8 @@ def test_transport_error_closes_the_server_session():
 
 def test_error_reply_text_is_escaped_and_truncated():
     server = DmEnvRpcServerSession()
-    raised(RemoteProtocolError, server.receive, b"")
-    error = RemoteProtocolError("\udcff" + "x" * 5000)
+    raised(errors.RemoteProtocolError, server.receive, b"")
+    error = errors.RemoteProtocolError("\udcff" + "x" * 5000)
     status = d.decode_response(joined(server.reject(error)))
     assert isinstance(status, d.Status)
     assert status.message == str(error)
@@ -481,9 +477,9 @@ class Conversation(RuleBasedStateMachine):
         idle, by_name = not self.client.pending, type(event) is d.Step
         try:
             message = joined(self.client.send(event))
-        except LocalProtocolError:
+        except errors.LocalProtocolError:
             assert not (idle and kind in allowed)
-        except EncodeError:
+        except errors.EncodeError:
             assert by_name
             assert self.client.specs in (SPECS, OTHER_SPECS)
         else:
@@ -497,7 +493,7 @@ class Conversation(RuleBasedStateMachine):
         before = self.server.state
         try:
             (event,) = self.server.receive(message)
-        except (RemoteProtocolError, DecodeError) as error:
+        except (errors.RemoteProtocolError, errors.DecodeError) as error:
             reply, sent = None, self.server.reject(error)
             assert self.server.state is before
         else:

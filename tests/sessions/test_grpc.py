@@ -2,17 +2,9 @@
 
 import pytest
 
+from rlwire import errors
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import (
     OK,
@@ -90,7 +82,7 @@ def test_closing_client_ends_its_call_gracefully():
     carry(one, two)
     assert two.events == [(call, ENDED)]
     two.send((call, Last(OK)))
-    raised(ConnectionClosed, carry, one, two)
+    raised(errors.ConnectionClosed, carry, one, two)
     assert one.session.call.status == OK
     assert one.session.closed
 
@@ -103,7 +95,7 @@ def test_client_closing_before_the_reply_cancels_its_call():
     one.send(b"x")
     carry(one, two)
     one.close()
-    raised(ConnectionClosed, carry, one, two)
+    raised(errors.ConnectionClosed, carry, one, two)
     assert two.events[1:] == [(call, CANCELLED)]
     assert call.gone
     assert two.session.send((call, [b"too late"])) == []  # nobody is there: no error
@@ -113,20 +105,20 @@ def test_inner_session_decides_whether_an_error_ends_the_call():
     class Inner(GrpcRawMessages):
         def receive(self, message):
             if bytes(message) == b"turn":
-                raise RemoteProtocolError("not now")
+                raise errors.RemoteProtocolError("not now")
             if bytes(message) == b"bad":
                 self.phase = LayerPhase.CLOSED
-                raise DecodeError("no word")
+                raise errors.DecodeError("no word")
             return [bytes(message)]
 
     one, two, call = connected(client=GrpcClientSession(Inner(), METHOD))
     for body in (b"turn", b"fine", b"bad"):
         two.send((call, [body]))
-    raised(RemoteProtocolError, carry, one, two)
+    raised(errors.RemoteProtocolError, carry, one, two)
     assert one.core.next() == b"fine"
-    raised(DecodeError, one.core.next)
+    raised(errors.DecodeError, one.core.next)
     one.flush()
-    raised(ConnectionClosed, carry, one, two)
+    raised(errors.ConnectionClosed, carry, one, two)
     assert one.session.closed
     assert two.events == [(call, CANCELLED)]
 
@@ -137,10 +129,10 @@ def test_messages_over_the_sent_and_received_limits_are_rejected():
         client=GrpcClientSession(GrpcRawMessages(), METHOD, max_sent=2000),
         server=GrpcServerSession(limits=limits),
     )
-    assert raised(LimitExceeded, one.send, b"x" * 2001).limit == "max_sent"
+    assert raised(errors.LimitExceeded, one.send, b"x" * 2001).limit == "max_sent"
     one.send(b"x" * 1000)
     one.send(b"x" * 1001)
-    assert raised(LimitExceeded, carry, one, two).limit == "received"
+    assert raised(errors.LimitExceeded, carry, one, two).limit == "received"
     (_, received), cancelled = two.events
     assert len(received) == 1000
     assert cancelled == (call, CANCELLED)
@@ -153,11 +145,11 @@ def test_methods_and_metadata_are_checked_at_construction():
         raised(ValueError, GrpcClientSession, GrpcRawMessages(), method)
     assert check_method(METHOD) == METHOD
     for metadata in ([("Upper", "x")], [("a", "ü")], [("grpc-x", "y")]):
-        raised(EncodeError, GrpcClientSession, GrpcRawMessages(), METHOD, metadata=metadata)
+        raised(errors.EncodeError, GrpcClientSession, GrpcRawMessages(), METHOD, metadata=metadata)
     for options in ({"max_sent": 0}, {"max_streams": 0}, {"ping_interval": -1}):
         with pytest.raises(ValueError, match=next(iter(options))):
             GrpcServerSession(**options)
-    raised(LocalProtocolError, GrpcClientSession(GrpcRawMessages(), METHOD).send, b"x")
+    raised(errors.LocalProtocolError, GrpcClientSession(GrpcRawMessages(), METHOD).send, b"x")
 
 
 def test_call_past_its_deadline_gets_deadline_exceeded():
@@ -182,7 +174,7 @@ def test_silent_peer_is_pinged_and_then_times_out():
     asked = client.output()
     assert [kind for kind, *_ in frames_of(asked)] == [frames.PING]
     assert client.next_deadline() == 10.0 + PING_TIMEOUT
-    assert "ping" in str(raised(DeadlineExceeded, client.tick, 10.0 + PING_TIMEOUT))
+    assert "ping" in str(raised(errors.DeadlineExceeded, client.tick, 10.0 + PING_TIMEOUT))
     assert client.closed
 
 
