@@ -8,9 +8,16 @@ import pytest
 import rlwire
 from rlwire import _imports, errors
 from rlwire.codecs.http2.frames import Http2Error
+from rlwire.environments.loading import load_environment
+from rlwire.environments.spaces import describe, space_of
 from rlwire.limits import Limits
+from rlwire.perlert.cipher import DatagramCipher
+from rlwire.perlert.spaces import SpaceText
+from rlwire.rlx import TensorBoardMetrics
+from rlwire.rlx.config import EnvironmentOptions
 from rlwire.sessions.grpc import CallEnded, CallStatus
 from rlwire.sessions.websocket import Closed
+from tests.raising import raised
 
 BASES = {
     **dict.fromkeys(("EncodeError", "DecodeError", "LimitExceeded"), ValueError),
@@ -76,6 +83,25 @@ def test_missing_extra_has_the_command_for_its_installation(installed, tmp_path)
     (tmp_path / "rlwire").mkdir()
     (tmp_path / "rlwire" / "buffers.pyx").touch()  # a checkout
     assert _imports.install_command("gym") == "pip install '.[gym]'"
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "use"),
+    [
+        ("cryptography.exceptions", "gym", lambda: DatagramCipher(bytes(32), "client")),
+        ("gymnasium", "gym", lambda: SpaceText(object(), "it", named=True)),
+        ("gymnasium", "gym", lambda: describe(object())),
+        ("gymnasium", "gym", lambda: space_of({"discrete": 2})),
+        ("gymnasium", "gym", lambda: load_environment("gym:CartPole-v1")),
+        ("onnxruntime", "onnx", lambda: rlwire.play("gym:CartPole-v1", "rllink://127.0.0.1:1")),
+        ("tensorboardX", "metrics", lambda: TensorBoardMetrics("anywhere")),
+        ("ruamel.yaml", "relaax", lambda: EnvironmentOptions().load(["--config", "app.yaml"])),
+        ("mcap", "record", lambda: rlwire.connect("rlx://127.0.0.1:9", record="run.mcap")),
+    ],
+)
+def test_use_without_its_package_names_the_extra(module, extra, use, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    assert raised(errors.MissingExtra, use).extra == extra
 
 
 def test_missing_extra_has_a_short_traceback(monkeypatch):

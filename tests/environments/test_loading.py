@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import sys
 
 import gymnasium
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.environments.loading import load_environment
-from rlwire.errors import MissingExtra
-from tests.raising import raised
 
 
 def test_loader_loads_an_attribute_of_a_module():
@@ -64,11 +61,6 @@ def test_loader_imports_the_module_that_registers_an_id(tmp_path, monkeypatch):
 def test_missing_environments_are_named(name, kind, text):
     with pytest.raises(kind, match=text):
         load_environment(name)
-
-
-def test_loader_without_gymnasium_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
-    assert "[gym]" in str(raised(MissingExtra, load_environment, "gym:CartPole-v1"))
 
 
 def test_hinted_module_registers_the_environment():

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.environments.spaces import describe, gymnasium_space, named_space, space_of
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.raising import raised
 from tests.test_spaces_by_protocol import SPACES
@@ -158,12 +157,6 @@ def test_random_space_descriptions_decode_or_raise_a_decode_error(value):
     with contextlib.suppress(DecodeError, LimitExceeded):
         space = space_of(value)
         assert space_of(describe(space)) == space
-
-
-def test_space_descriptions_without_gymnasium_name_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
-    assert "[gym]" in str(raised(MissingExtra, describe, object()))
-    raised(MissingExtra, space_of, {"discrete": 2})
 
 
 def test_named_space_accepts_module_names_and_json():

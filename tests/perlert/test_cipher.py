@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from rlwire.errors import MissingExtra
 from rlwire.perlert.cipher import DatagramCipher, load_key, new_key
 from tests.raising import raised
 
@@ -65,13 +64,6 @@ def test_cipher_matches_the_documented_test_vector():
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytearray(32), "0" * 32, None])
 def test_cipher_rejects_keys_that_are_not_32_bytes(key):
     assert "key must be 32 bytes" in str(raised(ValueError, DatagramCipher, key, "client"))
-
-
-def test_missing_cryptography_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(MissingExtra, match=r"\[gym\]") as caught:
-        DatagramCipher(KEY, "client")
-    assert (caught.value.package, caught.value.extra) == ("cryptography", "gym")
 
 
 def test_datagram_sealed_with_another_key_is_dropped():

@@ -1,7 +1,6 @@
 """Spaces as text, both ways."""
 
 import contextlib
-import sys
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlwire.errors import DecodeError, EncodeError, MissingExtra
+from rlwire.errors import DecodeError, EncodeError
 from rlwire.perlert.spaces import SpaceText
 from tests.raising import raised
 from tests.test_spaces_by_protocol import SPACES, equal
@@ -121,8 +120,3 @@ def test_decoder_returns_a_value_or_raises_decode_error(space, named, text):
     with contextlib.suppress(DecodeError):
         value = SpaceText(space, "it", named=named).from_text(text)
         assert space.contains(value) in (True, False)
-
-
-def test_missing_gymnasium_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
-    assert "[gym]" in str(raised(MissingExtra, SpaceText, object(), "it", named=True))

@@ -20,7 +20,6 @@ import pytest
 
 import rlwire
 import rlwire.aio
-from rlwire.errors import MissingExtra
 from rlwire.recording import recorder
 from rlwire.recording.files import packets
 from rlwire.recording.recorder import FileRecording, Recorder
@@ -374,12 +373,6 @@ def test_unwritable_file_is_an_error_before_connecting(tmp_path):
         OSError, rlwire.connect, "rlx://127.0.0.1:9", record=tmp_path / "missing" / "run.mcap"
     )
     assert "missing" in str(caught)
-
-
-def test_missing_mcap_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mcap", None)
-    caught = raised(MissingExtra, rlwire.connect, "rlx://127.0.0.1:9", record="run.mcap")
-    assert "record" in str(caught)
 
 
 def test_connections_share_a_file_that_the_last_one_finishes(tmp_path):

@@ -1,12 +1,10 @@
 """The default policy of `rlwire.play` over RLlink."""
 
-import sys
-
 import numpy as np
 import pytest
 
 import rlwire
-from rlwire.errors import MissingExtra, RemoteProtocolError
+from rlwire.errors import RemoteProtocolError
 from rlwire.rllink import SetState
 from rlwire.rllink.environment import OnnxPolicy
 from tests.raising import raised
@@ -81,9 +79,3 @@ def test_onnx_policy_samples_actions_from_the_logits():
         assert outputs["action_logp"] == pytest.approx(np.log(chances[action]), abs=1e-6)
     np.testing.assert_allclose(counts / 3000, chances, atol=0.05)
     assert "policy=" in str(raised(RemoteProtocolError, policy, [1.0], SetState(2, {"w": 0})))
-
-
-def test_missing_onnxruntime_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    caught = raised(MissingExtra, rlwire.play, "gym:CartPole-v1", "rllink://127.0.0.1:1")
-    assert "onnx" in str(caught)

@@ -151,15 +151,6 @@ def test_proxy_disconnects_when_a_reply_misses_its_deadline():
         assert "no connection" in str(raised(AgentProxyException, agent.update))
 
 
-async def test_async_agent_proxy_returns_the_reply_to_each_command(server):
-    async with AsyncAgentProxy(server.address) as agent:
-        assert await agent.init(exploit=True) == "ready"
-        assert await agent.update(0.5, [1], True) == [1, 0.5, [1], True]
-        state = np.arange(84 * 84 * 4, dtype=np.float32)
-        assert np.array_equal((await agent.update(state=state))[2], state)
-        assert await agent.reset() == "done"
-
-
 async def test_async_proxy_reports_scalars_and_histograms():
     with ScriptedServer(DONE, DONE) as script:
         async with AsyncAgentProxy(script.address) as agent:

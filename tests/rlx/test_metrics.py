@@ -2,12 +2,11 @@
 
 import logging
 import pickle
-import sys
 
 import numpy as np
 import pytest
 
-from rlwire.errors import LimitExceeded, MissingExtra
+from rlwire.errors import LimitExceeded
 from rlwire.rlx import LoggingMetrics, MultiMetrics, StepMetrics, TensorBoardMetrics, metrics
 from tests.agents import Recorder
 from tests.raising import raised
@@ -87,11 +86,6 @@ def test_metrics_that_are_not_numbers_are_rejected(sink, y):
 def test_steps_that_are_not_integers_are_rejected(sink, x):
     for measure in (sink.scalar, sink.histogram):
         assert "'a': x must be" in str(raised(ValueError, measure, "a", 1.0, x))
-
-
-def test_missing_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    assert "[metrics]" in str(raised(MissingExtra, TensorBoardMetrics, "anywhere"))
 
 
 class TestTensorBoard:
