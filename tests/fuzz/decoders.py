@@ -143,7 +143,7 @@ def feed_msgpack(data):
 def feed_rewarder(data):
     _, body, limits = take_options(data, 1)
     good, message = attempt(lambda: rewarder.decode(body, limits=limits))
-    if good and body[:1] == rewarder.binary.MAGIC:
+    if good and rewarder.is_binary(body):
         same(rewarder.decode(bytearray(body), limits=limits), message)
     elif good:
         same(rewarder.decode(rewarder.encode(message)), message)

@@ -31,9 +31,12 @@ OPTIONS: Final = "rlwire.options"
 """rlwire's field in the body of ``v0.env.reset`` with the options of Gymnasium's reset."""
 
 STEPS: Final = "rlwire.steps"
-"""rlwire's field in the body of ``v0.env.reset``: true if an observation and its reward may come as
-one message, and large arrays as binary messages.
+"""rlwire's field in the body of ``v0.env.reset``: `VERSION` if an observation and its reward may
+come as one message, and observations as binary messages.
 """
+
+VERSION: Final = 2
+"""The version of binary messages."""
 
 NONFINITE: Final = "rlwire.nonfinite"
 """rlwire's field of a body with NaN or infinities, which are texts there; see `spell`."""

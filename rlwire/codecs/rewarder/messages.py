@@ -16,11 +16,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, astuple, force_setattr
 
-from rlwire.codecs import _json
+from rlwire.codecs import _json, msgpack
 from rlwire.codecs._json import Buffer, bounded, read
 from rlwire.codecs._json import encode as write
 from rlwire.codecs._json_arrays import array_of
-from rlwire.codecs.rewarder import binary
 from rlwire.codecs.rewarder.infos import NONFINITE, restore_numbers, spell
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -45,6 +44,8 @@ __all__ = [
     "UnknownMessage",
     "decode",
     "encode",
+    "encode_binary",
+    "is_binary",
 ]
 
 
@@ -191,6 +192,13 @@ class UnknownMessage(RewarderMessage, frozen=True):
     body: Any = None
 
 
+BINARY: Final = (EnvStep, EnvObservation, AgentAction)
+"""What rlwire's own ends send as MessagePack, once a client's reset has `STEPS`."""
+
+
+_TEXTS: Final = (str, type(None))
+
+
 class _Headers(Struct, omit_defaults=True):
     sent_at: float | None = None
     message_id: int | str | None = None
@@ -268,7 +276,7 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
         DecodeError: the text is not a message; the error has the method, and the offset or path.
         LimitExceeded: the text exceeds one of the limits.
     """
-    if buffer[:1] == binary.MAGIC:
+    if is_binary(buffer):
         return _decode_binary(buffer, limits)
     return _read(bounded(buffer, limits), limits)
 
@@ -283,13 +291,54 @@ def _read(data: bytes, limits: Limits) -> RewarderMessage:
     return _decode_any(data, limits)
 
 
-def _decode_binary(buffer: Buffer, limits: Limits) -> EnvObservation | EnvStep:
-    text, arrays = binary.join(buffer, limits)
-    message = _read(bounded(text, limits), limits)
-    if not isinstance(message, (EnvObservation, EnvStep)):
-        raise DecodeError(f"{message.method[:60]} cannot be a binary message")
-    force_setattr(message, "observation", binary.put(message.observation, arrays))
-    return message
+def is_binary(message: Buffer) -> bool:
+    """Return whether a message is MessagePack's list of a few values, not JSON."""
+    return len(message) > 0 and message[0] >> 4 == 9
+
+
+@functools.lru_cache(8)
+def _codec_of(limits: Limits) -> tuple[Any, Any, Any]:
+    copies, views = (msgpack.Decoder(copy=copy, limits=limits).decode for copy in (True, None))
+    return msgpack.Encoder(align=True, limits=limits), copies, views
+
+
+_CODEC: Final = _codec_of(DEFAULT)
+
+
+def encode_binary(
+    message: RewarderMessage, sent_at: float, message_id: int, limits: Limits, copy: bool = False
+) -> list[Buffer] | None:
+    """Return a message of `BINARY` as MessagePack; None if it has unknown members.
+
+    The buffers refer to large arrays, without `copy`. The id is in the first.
+    """
+    values = astuple(message)
+    if any(values[-3:]):
+        return None
+    encoder = (_CODEC if limits is DEFAULT else _codec_of(limits))[0]
+    code, episode_id = BINARY.index(type(message)), values[2 - _SHARED]
+    value = [code, message_id, sent_at, episode_id, *values[:-_SHARED]]
+    return [encoder.encode(value)] if copy else encoder.encode_parts(value)
+
+
+def _decode_binary(buffer: Buffer, limits: Limits) -> RewarderMessage:
+    """Decode a list of the index in `BINARY`, message_id, sent_at, episode_id and the body."""
+    _, copies, views = _CODEC if limits is DEFAULT else _codec_of(limits)  # hashing is slow
+    value: list[Any] = (copies if memoryview(buffer).readonly else views)(buffer)
+    value = value if len(value) > 3 else [None] * 4
+    code, number, sent_at, episode_id, *own = value
+    kind: Any = BINARY[code] if type(code) is int and 0 <= code < len(BINARY) else None
+    good = type(number) is int and type(sent_at) is float and type(episode_id) in _TEXTS
+    if kind is EnvStep and len(own) == 4:
+        reward, done, info, _ = own
+        good = good and type(reward) in (int, float) and type(done) is bool and type(info) is dict
+        good = good and all(type(name) is str for name in info)
+    else:
+        good = good and len(own) == 1 and (kind is EnvObservation or type(own[0]) is list)
+    if good and kind is not None:
+        with contextlib.suppress(TypeError):  # an event without a name
+            return kind(*own, message_id=number, sent_at=sent_at, episode_id=episode_id)
+    raise DecodeError("invalid values of a binary message")
 
 
 def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:

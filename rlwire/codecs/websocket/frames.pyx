@@ -228,6 +228,9 @@ cdef class FrameEncoder:
         """Return the buffers of one whole message in one frame."""
         cdef unsigned opcode = RLW_WS_BINARY if self._binary else RLW_WS_TEXT
         cdef object parts
+        if type(message) is Binary:
+            opcode = RLW_WS_BINARY
+            message = list(message)
         if (type(message) is list and len(<list> message) == 1
                 and type((<list> message)[0]) is bytes):
             message = (<list> message)[0]
@@ -249,8 +252,6 @@ cdef class FrameEncoder:
                 raise EncodeError(f"a text cannot be encoded as UTF-8: {error.reason}") from None
         elif type(message) is list or type(message) is tuple:
             parts = message
-        elif type(message) is Binary:
-            opcode, parts = RLW_WS_BINARY, message
         else:
             parts = (message,)
         return self._frame(opcode, 1, parts)

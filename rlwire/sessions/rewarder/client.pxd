@@ -8,7 +8,7 @@ cdef class RewarderClientSession(RewarderSession):
     cdef readonly object env_id, env_state, fps, about, stale, late, unknown
     cdef readonly object _waiting, _given_up
     cdef public list _events
-    cdef bint _observer, _attach
+    cdef bint _observer, _attach, _binary
     cdef object _pings_left, _ping_interval, _ping_timeout, _ping_due, _due, _reset
     cdef readonly object _newest
     cdef object _known, _described, _offset, _shift

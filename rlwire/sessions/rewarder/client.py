@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -28,8 +28,11 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     RewarderMessage,
     UnknownMessage,
+    encode_binary,
+    is_binary,
 )
 from rlwire.codecs.rewarder.infos import BEGUN
+from rlwire.codecs.websocket.frames import Binary
 from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
@@ -126,6 +129,7 @@ class RewarderClientSession(RewarderSession):
     ) -> None:
         super().__init__(clock, wall, DEFAULT if limits is None else limits)
         self._observer = observer
+        self._binary = False  # whether the server has sent a binary message, so reads them
         self._attach = observer if attach is None else attach
         self._pings_left, self._ping_interval = first_pings, ping_interval
         self._ping_timeout = ping_timeout
@@ -168,7 +172,7 @@ class RewarderClientSession(RewarderSession):
         """Return the server's clock minus `wall`; None before the first reply to a ping."""
         return self._offset.estimate(self._clock())
 
-    def send(self, event: RewarderMessage) -> list[Buffer]:
+    def send(self, event: RewarderMessage) -> Sequence[Buffer]:
         """Return the bytes of a message, with the next id, `last_id`, and the time.
 
         A reset without an episode id gets the newest episode's. From then on, pushes of that
@@ -183,6 +187,11 @@ class RewarderClientSession(RewarderSession):
             return self._ask(event, "ping", self._ping_timeout)
         if self._observer and kind is not UnknownMessage:
             raise LocalProtocolError(f"an observer cannot send {name_of(event)}")
+        if kind is AgentAction and self._binary:
+            parts = encode_binary(event, self._wall(), self.last_id + 1, self._limits)
+            if parts is not None:
+                self.last_id += 1
+                return Binary(parts)
         if kind is not EnvReset:
             return self._write(event)
         if event.episode_id is None:
@@ -290,6 +299,7 @@ class RewarderClientSession(RewarderSession):
         """
         if self._ended:
             return []
+        self._binary = self._binary or is_binary(message)
         try:
             decoded = self._decode(message)
             events = _HANDLERS[type(decoded)](self, decoded)

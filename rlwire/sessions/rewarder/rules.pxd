@@ -16,4 +16,5 @@ cdef class RewarderSession(Layer):
 cdef class Push:
     cdef readonly object episode_id, size
     cdef bytes _head, _tail
-    cdef object _text, _parts
+    cdef object _write_text
+    cdef list _binary

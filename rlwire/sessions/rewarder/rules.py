@@ -8,7 +8,14 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs._json import bounded
-from rlwire.codecs.rewarder import EnvObservation, EnvStep, RewarderMessage, binary, decode, encode
+from rlwire.codecs.rewarder import (
+    EnvObservation,
+    EnvStep,
+    RewarderMessage,
+    decode,
+    encode,
+    encode_binary,
+)
 from rlwire.codecs.websocket.frames import Binary
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -20,6 +27,8 @@ _ID: Final = b'"message_id":'
 _LONGEST: Final = 19  # digits of an id
 _RUNS: Final = 64  # of ids that are remembered
 _UNCHECKED: Final = 1 << 20  # bytes of a push that is within the default limits
+_PLACE: Final = 2**63 - 1  # takes 8 bytes in MessagePack, as an id's place
+_BEFORE: Final = 3  # bytes before them: the list's head, an index and the type
 _JOINED: Final = 1024  # bytes of the longest tail that is copied, not sent as its own buffer
 
 EpisodeKey: TypeAlias = tuple[int, ...]
@@ -166,9 +175,9 @@ def _split(data: bytes) -> tuple[bytes, bytes]:
 class Push:
     """A message to many connections, encoded once, with a gap for each connection's message id.
 
-    `size` is in bytes, with a message id of one digit. With `arrays`, large arrays are prepared as
-    a binary message, too; without `text`, JSON numbers are written when a client needs them, and
-    without `copy` it refers to the arrays.
+    `size` is in bytes, with a message id of one digit. With `arrays`, a binary message is prepared,
+    too; without `text`, JSON is written when a client needs it, and without `copy` the message
+    refers to the arrays.
     """
 
     def __init__(
@@ -183,14 +192,19 @@ class Push:
     ) -> None:
         self.episode_id = message.episode_id
         self._tail = b""
-        self._text: Any = None  # writes JSON numbers, of a binary message
-        self._parts: tuple[bytes, bytes, list[Buffer]] | None = None
+        self._write_text: Any = None  # of a binary message
+        self._binary: list[Buffer] | None = None
         if arrays and isinstance(message, (EnvObservation, EnvStep)):
-            self._write_binary(message, sent_at, limits, copy)
-        if self._parts is None:
+            self._binary = encode_binary(message, sent_at, _PLACE, limits, copy)
+        if self._binary is None:
             self._write(message, sent_at, limits)
-        elif text:
-            self._text()
+            return
+        self.size = sum(map(len, self._binary))
+        if copy:
+            copied = message if text else decode(self._binary[0], limits=limits)
+            self._write_text = partial(self._write, copied, sent_at, limits)
+            if text:
+                self._write_text()
 
     def _write(self, message: RewarderMessage, sent_at: float, limits: Limits) -> None:
         data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
@@ -201,34 +215,17 @@ class Push:
             bounded(data, limits)  # as clients with these limits do
         self._head, self._tail = _split(data)
 
-    def _write_binary(
-        self, message: EnvObservation | EnvStep, sent_at: float, limits: Limits, copy: bool
-    ) -> None:
-        skeleton, arrays = binary.split(message.observation, copy)
-        if not arrays:
-            return
-        message = message.with_headers(observation=skeleton)
-        data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
-        found = binary.parts(len(data) - 1 + _LONGEST, arrays)
-        if found is not None:
-            before, after = found
-            self.size = len(before) + len(data) - 1 + _LONGEST + sum(map(len, after))
-            if self.size > limits.message:
-                raise LimitExceeded("message", limits.message, self.size)
-            head, tail = _split(data)
-            self._parts = before + head, b"".join((tail, *after[:2])), after[2:]
-            if copy:
-                whole = message.with_headers(observation=binary.put(skeleton, arrays))
-                self._text = partial(self._write, whole, sent_at, limits)
-
     def numbered(self, number: int, arrays: bool = False) -> Sequence[Buffer]:
         """Return the message with this id; a long one as two buffers, the second shared."""
-        if arrays and self._parts is not None:
-            head, rest, more = self._parts
-            # Spaces keep the sizes in the head.
-            return Binary((b"%b%-*d%b" % (head, _LONGEST, number, rest), *more))
+        if arrays and self._binary is not None:
+            first, rest = bytes(self._binary[0]), self._binary[1:]
+            if len(first) > _JOINED:
+                rest = [memoryview(first)[_BEFORE + 8 :], *rest]
+                first = first[: _BEFORE + 8]
+            head, tail = first[:_BEFORE], first[_BEFORE + 8 :]
+            return Binary((b"%b%b%b" % (head, number.to_bytes(8, "big"), tail), *rest))
         if not self._tail:
-            self._text()
+            self._write_text()
         tail = self._tail
         if len(tail) <= _JOINED:
             return [b"%b%d%b" % (self._head, number, tail)]

@@ -28,7 +28,7 @@ from rlwire.codecs.rewarder import (
     RewarderMessage,
     UnknownMessage,
 )
-from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS, STEPS
+from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS, STEPS, VERSION
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -185,7 +185,7 @@ class RewarderServerSession(RewarderSession):
         admitted: whether the password was right, for the WebSocket's `PasswordCheck`.
         observer: whether the client is an observer. The first other client to send a message is
             the active one, as in the original, so silent clients do not block others.
-        arrays: whether the client receives large arrays as binary messages.
+        arrays: whether the client reads binary messages, and may send them.
         refused: messages that the session rejected by itself with ``v0.reply.error``.
     """
 
@@ -339,7 +339,7 @@ class RewarderServerSession(RewarderSession):
             self._enqueue(self._write(ReplyError(text, parent_message_id=number)))
         elif kind is EnvReset and not self.observer:
             self._pending[cast("int | str", plain_id(number, "message_id"))] = decoded, began
-            self.arrays |= decoded.extra_body.get(STEPS) is True
+            self.arrays |= decoded.extra_body.get(STEPS) == VERSION
             return [decoded]
         else:
             took = max(0.0, self._clock() - began)

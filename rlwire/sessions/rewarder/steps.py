@@ -79,7 +79,7 @@ def merged(name: str, before: Any, value: Any) -> Any:
 
 def size_of(value: Any) -> int:
     """Return the size of an info's value: 1 for each value in it and for each character."""
-    if isinstance(value, str):
+    if isinstance(value, (str, bytes)):
         return 1 + len(value)
     if isinstance(value, dict):
         return 1 + sum(len(name) + size_of(item) for name, item in value.items())

@@ -21,7 +21,7 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     UnknownMessage,
 )
-from rlwire.codecs.rewarder.infos import OPTIONS, SPACES, STEPS, mark_arrays
+from rlwire.codecs.rewarder.infos import OPTIONS, SPACES, STEPS, VERSION, mark_arrays
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -228,7 +228,7 @@ class RewarderClientBase(PushClient, ClientBase):
         """Send a reset as `reset` does, and return its number for `await_reset`."""
         more: dict[str, Any] = {}
         if self.wants_arrays and SPACES in self.session.about:
-            more[STEPS] = True
+            more[STEPS] = VERSION
             with self._lock:
                 if self._connection is not None:
                     self._connection.session.outer.accept_binary()

@@ -26,14 +26,12 @@ class RewarderDissector(WebSocketDissector):
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         # Both need msgspec, as the codec does.
         from rlwire.codecs import _json
-        from rlwire.codecs.rewarder import binary
 
-        text = message
+        if not (layer or rewarder.is_binary(message)):
+            raise DecodeError("expected a text message, got a binary one")
+        text, read = message, rewarder.decode(message, limits=self.limits)
         if not layer:
-            if message[:1] != binary.MAGIC:
-                raise DecodeError("expected a text message, got a binary one")
-            text, _ = binary.join(message, self.limits)
-        read = rewarder.decode(message, limits=self.limits)
+            text = rewarder.encode(read)
         value = _json.decode(text, self.limits)
         if isinstance(read, (rewarder.EnvObservation, rewarder.EnvStep)):
             value["body"]["observation"] = plain(read.observation)

@@ -547,6 +547,9 @@ class RewarderService(Service[AsyncConnection]):
     def on_event(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
         """Process an action or a reset, in the thread that has received it."""
         self.actions += type(event) is AgentAction  # before a client can hold its step
+        stack: Any = connection.session
+        if stack.inner.arrays:
+            stack.outer.accept_binary()
         self._receive(event, connection)
 
     def _forget(self, connection: AsyncConnection, session: RewarderServerSession) -> None:

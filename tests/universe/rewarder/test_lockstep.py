@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 
 import rlwire
+from rlwire.codecs.rewarder.infos import VERSION
 from rlwire.universe.rewarder import EnvironmentRewarder
 from tests.waiting import eventually
 
@@ -232,8 +233,8 @@ def test_binary_and_text_observations_are_equal(space, monkeypatch):
     with rlwire.serve(
         functools.partial(Sampled, space), "universe://127.0.0.1:+0", lockstep=True
     ) as server:
-        for least in (512, 1 << 40):
-            monkeypatch.setattr("rlwire.codecs.rewarder.binary.LEAST", least)
+        for version in (VERSION, 0):
+            monkeypatch.setattr("rlwire.universe.rewarder.client.VERSION", version)
             with rlwire.make(server.url) as env:
                 seen.append([env.reset()[0], *(env.step(0)[0] for _ in range(3))])
                 assert all(each in space for each in seen[-1])
