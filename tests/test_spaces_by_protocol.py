@@ -39,12 +39,8 @@ SPACES = {
     "Box of nothing": spaces.Box(0, 1, (0,)),
     "Box of 2 times nothing": spaces.Box(0, 1, (2, 0)),
     "Box without bounds": spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
-    "Box with some bounds": spaces.Box(
-        np.array([0, -np.inf, -1], np.float32), np.array([np.inf, 1, 1], np.float32)
-    ),
-    "Box with a bound for each": spaces.Box(
-        np.arange(6, dtype=np.float32).reshape(2, 3), np.float32(7)
-    ),
+    "Box with some bounds": spaces.Box(np.float32([0, -np.inf, -1]), np.float32([np.inf, 1, 1])),
+    "Box with a bound for each": spaces.Box(np.float32([[0, 1, 2], [3, 4, 5]]), np.float32(7)),
     "Box of bool": spaces.Box(0, 1, (3,), np.bool_),
     **{
         f"Box of {dtype.__name__}": spaces.Box(low, high, (2, 3), dtype)
@@ -93,15 +89,11 @@ SPACES = {
     "Tuple of rows": spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (2,))]),
     "Tuple of lengths": spaces.Tuple([spaces.MultiBinary(2), spaces.MultiBinary(3)]),
     "nested": spaces.Dict(
-        a=spaces.Tuple(
-            [
-                spaces.Discrete(2),
-                spaces.Dict(t=spaces.Text(3), m=spaces.MultiDiscrete([2, 3], start=[1, 1])),
-            ]
-        ),
-        b=spaces.Dict(
-            c=spaces.MultiBinary([2, 2]), d=spaces.Dict(e=spaces.Discrete(4, start=2))
-        ),
+        a=spaces.Tuple([
+            spaces.Discrete(2),
+            spaces.Dict(t=spaces.Text(3), m=spaces.MultiDiscrete([2, 3], start=[1, 1])),
+        ]),
+        b=spaces.Dict(c=spaces.MultiBinary([2, 2]), d=spaces.Dict(e=spaces.Discrete(4, start=2))),
     ),
 }  # fmt: skip
 
@@ -180,30 +172,20 @@ REFUSED = {
     "Sequence in a Dict": (spaces.Dict(a=spaces.Sequence(spaces.Discrete(2))), "Sequence at a"),
     "Dict of no text": (spaces.Dict({0: spaces.Discrete(2)}), r"Dict\(0"),
 }
+TWO = spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict(b=spaces.Discrete(2))})
 REFUSED_BY = {
     "perlert": {
         "a mission": (spaces.Dict(mission=Mission()), r"mission.*Text\("),
         "Text of separators": (spaces.Text(3, charset="a:;"), r"charset=:;a"),
         "Dict of separators": (spaces.Dict({"a,b": spaces.Discrete(2)}), r"Dict\('a,b'"),
-        "two of a name": (
-            spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict(b=spaces.Discrete(2))}),
-            r"Dict\('a'",
-        ),
+        "two of a name": (TWO, r"Dict\('a'"),
         "a picture": (spaces.Box(0, 255, (84, 84, 4), np.uint8), "28224 values"),
     },
     "rewarder": {
-        "bounds for each of many": (
-            spaces.Box(np.arange(99_999.0), np.inf, dtype=np.float64),
-            "Box",
-        ),
+        "bounds of many": (spaces.Box(np.arange(99_999.0), np.inf, dtype=np.float64), "Box")
     },
-    "dm_env_rpc": {
-        "two of a name": (
-            spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict(b=spaces.Discrete(2))}),
-            r"'a\.b'",
-        ),
-    },
-}  # fmt: skip
+    "dm_env_rpc": {"two of a name": (TWO, r"'a\.b'")},
+}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

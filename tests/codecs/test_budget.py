@@ -103,6 +103,14 @@ def world(tensors):
     return field(1, b"".join(field(1, entry) for entry in entries))
 
 
+def settings(value, count):
+    return d.decode_request, world([d.encode_tensor(value)] * count)
+
+
+def response(message):
+    return d.decode_response, d.encode_response(message)
+
+
 def step(tensors):
     """A step with these actions by UID."""
     entries = (b"\x08" + varint(uid) + field(2, tensor) for uid, tensor in tensors)
@@ -114,6 +122,7 @@ def generic(dtype, value="x"):
 
 
 EMOJI = "\U0001f600"
+LISTS = b",".join(b'"%d":[]' % n for n in range(600))
 WIDE = ("a" * 20_000 + EMOJI).encode()
 PART = 200 * KIB  # one is within what may be made, two are not
 
@@ -121,8 +130,7 @@ PART = 200 * KIB  # one is within what may be made, two are not
 HOSTILE = {
     "rlx bits": (rlx.decode, rlx_of([rlx_image("1", 256, 800)] * 2)),
     "rlx floats": (
-        functools.partial(rlx.decode, images="float32"),
-        rlx_of([rlx_image("L", 256, 200)] * 2),
+        functools.partial(rlx.decode, images="float32"), rlx_of([rlx_image("L", 256, 200)] * 2),
     ),
     "rlx texts": (rlx.decode, rlx_of([b"\x03" + rlx_text(WIDE)] * 4)),
     "rlx keys": (
@@ -130,8 +138,7 @@ HOSTILE = {
         struct.pack("<I", 1) + b"".join(rlx_text(b"%d" % n + WIDE) + b"\x01" for n in range(4)),
     ),
     "rlx empty lists": (
-        rlx.decode,
-        rlx_of([b"\x08" + struct.pack("<I", 600) + (b"\x08" + bytes(4)) * 600] * 2),
+        rlx.decode, rlx_of([b"\x08" + struct.pack("<I", 600) + (b"\x08" + bytes(4)) * 600] * 2),
     ),
     "rlx empty arrays": (rlx.decode, rlx_of([rlx.encode({"": np.zeros(0)})[8:]] * 1100)),
     "msgpack texts": (msgpack.decode, plain.packb([WIDE.decode()] * 4)),
@@ -145,58 +152,41 @@ HOSTILE = {
     "rewarder action": (
         rewarder.decode,
         b'{"method":"v0.agent.action","headers":{},"body":{"action":['
-        + b",".join([b'["k"]'] * 600)
-        + b"]}}",
+        + b",".join([b'["k"]'] * 600) + b"]}}",
     ),
     "rewarder others": (
         rewarder.decode,
         b'{"method":"v0.control.ping","headers":{'
-        + b",".join(b'"%d":[]' % n for n in range(600))
-        + b'},"body":{'
-        + b",".join(b'"%d":[]' % n for n in range(600))
-        + b"}}",
+        + LISTS + b'},"body":{' + LISTS + b"}}",
     ),
     "dm_env_rpc broadcasts": (d.decode_request, world([broadcast(np.float64(1), PART // 8)] * 2)),
-    "dm_env_rpc varints": (
-        d.decode_request,
-        world([d.encode_tensor(np.ones(PART // 8, np.int64))] * 2),
-    ),
-    "dm_env_rpc texts": (
-        d.decode_request,
-        world([d.encode_tensor(np.array(["", "x" * (PART // 8)]))] * 2),
-    ),
-    "dm_env_rpc scalar texts": (d.decode_request, world([d.encode_tensor("x" * 50_000)] * 4)),
+    "dm_env_rpc varints": settings(np.ones(PART // 8, np.int64), 2),
+    "dm_env_rpc texts": settings(np.array(["", "x" * (PART // 8)]), 2),
+    "dm_env_rpc scalar texts": settings("x" * 50_000, 4),
     "dm_env_rpc same name": (
         d.decode_request,
         field(1, field(1, field(1, b"a") + field(2, broadcast(np.float64(1), PART // 8))) * 2),
     ),
-    "dm_env_rpc settings": (d.decode_request, world([d.encode_tensor(1)] * 1100)),
+    "dm_env_rpc settings": settings(1, 1100),
     "dm_env_rpc uids": (d.decode_request, field(3, field(2, b"\1" * 1100))),
     "dm_env_rpc step": (
         decode_step,
         step([(1, broadcast(np.float32(0.5), PART // 4)), (2, broadcast("ab", PART // 8))]),
     ),
-    "dm_env_rpc specs": (
-        d.decode_response,
-        d.encode_response(
-            d.JoinWorldResponse(
-                d.ActionObservationSpecs({n: d.TensorSpec("", (), 1) for n in range(1100)}, {})
-            )
-        ),
+    "dm_env_rpc specs": response(
+        d.JoinWorldResponse(
+            d.ActionObservationSpecs({n: d.TensorSpec("", (), 1) for n in range(1100)}, {})
+        )
     ),
-    "dm_env_rpc details": (
-        d.decode_response,
-        d.encode_response(d.Status(1, "", (d.AnyMessage("", b""),) * 1100)),
-    ),
+    "dm_env_rpc details": response(d.Status(1, "", (d.AnyMessage("", b""),) * 1100)),
     "dm_env_rpc property": (
-        decode_property,
-        field(1, field(1, broadcast(np.float64(1), ROOM // 8 + 1))),
+        decode_property, field(1, field(1, broadcast(np.float64(1), ROOM // 8 + 1))),
     ),
     "dm_env_rpc properties": (decode_property, field(3, field(1, b"") * 1100)),
     "PERLERT values": (perlert.text_to_mapping, b"k:" + b"," * 1100),
     "PERLERT numbers": (perlert.text_to_array, b"0," * 33_000 + b"0"),
     "WebSocket text": (decode_frame, ("a" * 66_000 + EMOJI).encode()),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -230,7 +220,7 @@ def test_item_counts_as_256_bytes_in_each_codec():
     for decode, wire in [
         (rlx.decode, rlx.encode({"a": [1, 2, {"b": 3}]})),
         (msgpack.decode, plain.packb({"a": [1, 2, {"b": 3}]})),
-        (d.decode_request, world([d.encode_tensor(1)] * 5)),
+        settings(1, 5),
     ]:
         decode(wire, limits=Limits(expanded=5 * 256))
         few = Limits(expanded=5 * 256 - 1)

@@ -14,11 +14,8 @@ from rlwire.sessions.http2.core import Http2Core, Stream
 from tests.raising import raised
 
 REQUEST = [
-    (":method", "GET"),
-    (":scheme", "http"),
-    (":path", "/"),
-    (":authority", "www.example.com"),
-]
+    (":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com"),
+]  # fmt: skip
 REQUESTS = [
     REQUEST,
     [*REQUEST, ("cache-control", "no-cache")],
@@ -29,11 +26,9 @@ REQUESTS = [
 ]
 DATE = "Mon, 21 Oct 2013 20:13:21 GMT"
 RESPONSE = [
-    (":status", "302"),
-    ("cache-control", "private"),
-    ("date", DATE),
+    (":status", "302"), ("cache-control", "private"), ("date", DATE),
     ("location", "https://www.example.com"),
-]
+]  # fmt: skip
 RESPONSES = [
     RESPONSE,
     [(":status", "307"), *RESPONSE[1:]],
@@ -56,16 +51,14 @@ APPENDIX_C = {
     "C.2.4": (["82"], [[(":method", "GET")]]),
     "C.3": (
         [
-            "828684410f7777772e6578616d706c652e636f6d",
-            "828684be58086e6f2d6361636865",
+            "828684410f7777772e6578616d706c652e636f6d", "828684be58086e6f2d6361636865",
             "828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
         ],
         REQUESTS,
     ),
     "C.4": (
         [
-            "828684418cf1e3c2e5f23a6ba0ab90f4ff",
-            "828684be5886a8eb10649cbf",
+            "828684418cf1e3c2e5f23a6ba0ab90f4ff", "828684be5886a8eb10649cbf",
             "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
         ],
         REQUESTS,
@@ -91,7 +84,7 @@ APPENDIX_C = {
         ],
         RESPONSES,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("blocks", "lists"), APPENDIX_C.values(), ids=list(APPENDIX_C))

@@ -35,8 +35,7 @@ SERVER = {
         "city", 7, (p.AgentSlot("agent0", False, "citizen", "patrick", True),)
     ),
     b"city:7;a=open,zombie,,not_ready;b=close,,z,ready": p.LobbyInformation(
-        "city",
-        7,
+        "city", 7,
         (p.AgentSlot("a", True, "zombie", "", False), p.AgentSlot("b", False, "", "z", True)),
     ),
     b"city:7;registered=agent0": p.Registered("city", 7, "agent0"),
@@ -50,10 +49,8 @@ SERVER = {
             "city", 7, stamp, 0, str(seen), float(reward), done == b"true"
         )
         for stamp, seen, reward, done in [
-            (1590853116323, 45, 0, b"false"),
-            (1590853121058, 47, 0, b"false"),
-            (1590853126423, 48, 1, b"false"),
-            (1590853130429, 49, 0, b"false"),
+            (1590853116323, 45, 0, b"false"), (1590853121058, 47, 0, b"false"),
+            (1590853126423, 48, 1, b"false"), (1590853130429, 49, 0, b"false"),
             (1590853134833, 51, 1, b"true"),
         ]
     },
@@ -61,7 +58,7 @@ SERVER = {
         b"city:7:1590853116323:0;obs=x:0.54,y:0.95;reward=1.5;done=false;"
         b"extra=did_jump:true,jump_length:6.84"
     ): STEP,
-}
+}  # fmt: skip
 MESSAGES = [*CLIENT.values(), *SERVER.values()]
 
 
