@@ -1,14 +1,14 @@
-"""Times a batch of 500 steps to a trainer and back, and counts the samples of 64 simulators.
+"""Times a step, and a batch of 500, to a trainer and back, and counts the samples of 64 simulators.
 
-Client and server are a process each. The trainer reads the episodes and replies with small weights.
-Ray's functions send an array a step, as Ray's client does, and read it up to Ray's episodes, as
-Ray's runner does. `rllink.Client` sends an array a column. Blocks of ten exchanges take turns, and
-the first of each is not counted, because it runs with cold caches.
+Client and server are a process each, on one core for a step. Its floor is a raw exchange of the
+same bytes, prebuilt, and msgspec, which reads both messages. Blocks of exchanges take turns, and
+the first of each are not counted, because they run with cold caches.
 
-Ray's functions, and rlwire's codec and connection alone, have one thread at each end. With
-`rllink.Server` four threads wake up for an exchange, since its trainer has a thread.
+The trainer reads the episodes and replies with small weights. Ray's functions send an array a step,
+as Ray's client does, and read it up to Ray's episodes, as Ray's runner does. `rllink.Client` sends
+an array a column.
 
-The second table compares the runners, which are RLlib's own objects and sample in a loop: rlwire's
+The last table compares the runners, which are RLlib's own objects and sample in a loop: rlwire's
 has 64 clients in four processes, and Ray's accepts one at a time. Ray is not in the dependency
 group.
 """
@@ -28,16 +28,17 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 from pairs import TINY, print_head, print_table
 from rounds import take_turns
 
-from rlwire.bench.processes import ServerProcess
-from rlwire.codecs.rllink import Pong
-from rlwire.rllink import Client, Episode, Server, SetConfig, SetState
-from rlwire.sessions.rllink import RLlinkServerSession
-from rlwire.transports.connection import Connection
-from rlwire.transports.server import ThreadServer
+import rlwire
+from rlwire.bench.processes import ServerProcess, allowed_cores, pin
+from rlwire.bench.raw import RawMessages, raw_exchange
+from rlwire.codecs.rllink import Codec, EpisodesAndGetState
+from rlwire.codecs.rllink.messages import HEAD
+from rlwire.rllink import Client, Episode, SetState
 from rlwire.transports.sockets import Backoff
 
 EXCHANGING = 0.1 if TINY else 8.0  # seconds
@@ -49,12 +50,16 @@ BACKOFF = Backoff(attempts=1000, first=0.1, longest=0.2, deadline=200)
 RAY = importlib.util.find_spec("ray") is not None
 
 
+def taken(count: int, *shape: int) -> tuple[Any, ...]:
+    """Return observations, actions and rewards of steps."""
+    observations = np.random.default_rng(0).random((count + 1, *shape), np.float32)
+    return observations, np.zeros(count, np.int64), np.ones(count)
+
+
 def columns() -> Episode:
     """Return the steps with one array a column."""
     return Episode(
-        np.random.default_rng(0).random((STEPS + 1, 4), np.float32),
-        np.zeros(STEPS, np.int64),
-        np.ones(STEPS),
+        *taken(STEPS, 4),
         outputs={
             "action_dist_inputs": np.zeros((STEPS, 2), np.float32),
             "action_logp": np.full(STEPS, -0.5, np.float32),
@@ -81,32 +86,28 @@ def states(whole: bool) -> list[dict[str, Any]]:
     return [(episode.to_numpy() if whole else episode).get_state()]
 
 
-def serve(report: Callable[[Any], None]) -> None:
+class Learner:
+    """Replies with small weights."""
+
+    def get_state(self, episodes: Any = None) -> SetState:
+        return SetState(1, WEIGHTS)
+
+    learn = get_state
+
+
+class RayLearner(Learner):
+    def learn(self, episodes: list[Episode]) -> SetState:
+        from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+        for episode in episodes:
+            SingleAgentEpisode.from_state(episode.to_state()).to_numpy()
+        return self.get_state()
+
+
+def serve(report: Callable[[Any], None], learner: type[Learner]) -> None:
     """Run rlwire's server."""
     logging.disable()
-    with Server("127.0.0.1:0", config=SetConfig(STEPS, True)) as server:
-        report(str(server.address))
-        while True:
-            if server.sample(1.0):
-                server.set_state(SetState(1, WEIGHTS))
-
-
-def serve_alone(report: Callable[[Any], None], rays: bool) -> None:
-    """Run a server that replies in the connection's thread."""
-    logging.disable()
-
-    def answer(connection: Connection) -> None:
-        if rays:  # importing Ray takes seconds, and the client waits
-            from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-        connection.receive()
-        connection.send(Pong())
-        while True:
-            for episode in connection.receive().episodes:
-                if rays:
-                    SingleAgentEpisode.from_state(episode.to_state()).to_numpy()
-            connection.send(SetState(1, WEIGHTS))
-
-    with ThreadServer("127.0.0.1:0", RLlinkServerSession, answer) as server:
+    with rlwire.serve(learner, "rllink://127.0.0.1:0", steps=STEPS) as server:
         report(str(server.address))
         server.wait()
 
@@ -129,6 +130,25 @@ def serve_ray(report: Callable[[Any], None]) -> None:
                     send_rllink_message(client, answer)
 
 
+def lockstep(*shape: int) -> dict[str, float]:
+    """Return the microseconds of an exchange of one step, by rival, with both ends on one core."""
+    read, batch = msgspec.msgpack.decode, [Episode(*taken(1, *shape))]
+    request = b"".join(Codec().encode_parts(EpisodesAndGetState(batch, 1, 1), brief=True))
+    reply = Codec().encode(Learner().get_state())
+    with contextlib.ExitStack() as stack:
+        stack.callback(pin, allowed_cores())
+        pin(cores := allowed_cores()[-1:])
+        server = stack.enter_context(ServerProcess("rllink", serve, Learner, cores=cores))
+        client = stack.enter_context(Client(server.address))
+        raw = stack.enter_context(raw_exchange(RawMessages([request], [reply]), cores))
+        exchanges = {
+            "rlwire": functools.partial(client.send, batch, wait=True),
+            "the floor": lambda: (raw(), read(request[HEAD:]), read(reply[HEAD:])),
+            "raw sockets": raw,
+        }
+        return take_turns(exchanges, EXCHANGING / 2, 30)
+
+
 def sends_ray(sock: socket.socket, episodes: list[dict[str, Any]]) -> Callable[[], None]:
     from ray.rllib.env.external.rllink import get_rllink_message, send_rllink_message
 
@@ -146,14 +166,9 @@ def measure() -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         batch = [columns()]
         exchanges: dict[str, Callable[[], Any]] = {}
-        servers: list[tuple[str, Any, Any]] = [
-            ("rlwire's server", serve, ()),
-            ("rlwire alone", serve_alone, (False,)),
-        ]
-        if RAY:
-            servers.append(("rlwire to Ray's episodes", serve_alone, (True,)))
-        for name, run, arguments in servers:
-            address = stack.enter_context(ServerProcess("rllink", run, *arguments)).address
+        servers = {"rlwire": Learner, **({"rlwire to Ray's episodes": RayLearner} if RAY else {})}
+        for name, learner in servers.items():
+            address = stack.enter_context(ServerProcess("rllink", serve, learner)).address
             client = stack.enter_context(Client(address))
             exchanges[name] = functools.partial(client.send, batch)
         if RAY:
@@ -183,11 +198,6 @@ def runner_of(port: int) -> Any:
     return lambda cls: cls(config=config, worker_index=0)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def train(runner: Any, steps: Any) -> None:
     """Sample, set weights and count steps, without end."""
     number, weights = 0, runner.get_state()["rl_module"]
@@ -197,33 +207,25 @@ def train(runner: Any, steps: Any) -> None:
         runner.set_state({"rl_module": weights, "weights_seq_no": number})
 
 
-def run_ours(report: Callable[[Any], None], steps: Any) -> None:
-    """Run rlwire's runner."""
+def run(report: Callable[[Any], None], steps: Any, ours: bool) -> None:
+    """Run rlwire's runner, or Ray's."""
     logging.disable()
-    port = free_port()
-    report(f"127.0.0.1:{port}")  # importing Ray takes seconds, and clients retry
-    from rlwire.rllib.rllink import RLlinkEnvRunner
-
-    train(runner_of(port)(RLlinkEnvRunner), steps)
-
-
-def run_ray(report: Callable[[Any], None], steps: Any) -> None:
-    """Run Ray's runner."""
-    logging.disable()
-    port = free_port()
-    report(port)
-    from ray.rllib.env.external.env_runner_server_for_external_inference import (
-        EnvRunnerServerForExternalInference,
-    )
-
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+    report(port)  # importing Ray takes seconds, and clients retry
+    if ours:
+        from rlwire.rllib.rllink import RLlinkEnvRunner as Runner
+    else:
+        from ray.rllib.env.external.env_runner_server_for_external_inference import (
+            EnvRunnerServerForExternalInference as Runner,
+        )
     with contextlib.redirect_stdout(io.StringIO()):
-        train(runner_of(port)(EnvRunnerServerForExternalInference), steps)
+        train(runner_of(port)(Runner), steps)
 
 
 def simulate(report: Callable[[Any], None], address: str, clients: int) -> None:
     """Run clients that send the next batch when the reply arrives."""
     batch = [columns()]
-
     connected = threading.Barrier(clients + 1)
 
     def send() -> None:
@@ -253,8 +255,9 @@ def throughput() -> dict[str, float]:
     count = multiprocessing.get_context("spawn").Value
     with contextlib.ExitStack() as stack:
         steps = {name: count("q", 0) for name in rates}
-        address = stack.enter_context(ServerProcess("rlwire", run_ours, steps[ours])).address
-        port = stack.enter_context(ServerProcess("ray", run_ray, steps[theirs])).address
+        port = stack.enter_context(ServerProcess("rlwire", run, steps[ours], True)).address
+        address = f"127.0.0.1:{port}"
+        port = stack.enter_context(ServerProcess("ray", run, steps[theirs], False)).address
         sock = connected(port)
         stack.callback(sock.close)
         exchange = sends_ray(sock, states(False))
@@ -294,15 +297,18 @@ def connected(port: int) -> socket.socket:
 
 
 def main() -> None:
-    """Print the table."""
-    print_head(f"A batch of {STEPS} steps, from send to answer")
+    """Print the tables."""
+    print_head(f"One step, and a batch of {STEPS}, from send to answer", "msgspec")
+    rows = []
+    for shape in ((4,), (84, 84, 4)):
+        steps = lockstep(*shape)
+        raw = steps["raw sockets"]
+        rows += [(str(shape), who, f"{us:.1f}", f"{us / raw:.2f}x") for who, us in steps.items()]
+    print_table(("a step of float32", "who", "median us", "of raw sockets"), rows)
+    print()
     times = measure()
-    ours = [name for name in times if name.startswith("rlwire")]
-    rows = [
-        (name, f"{taken:,.0f}", *(f"{taken / times[one]:.1f}x" for one in ours))
-        for name, taken in times.items()
-    ]
-    print_table(("who", "median us", *(f"of {one}" for one in ours)), rows)
+    rows = [(who, f"{us:,.0f}", f"{us / times['rlwire']:.1f}x") for who, us in times.items()]
+    print_table(("who", "median us", "of rlwire"), rows)
     if RAY:
         print()
         rates = throughput()
