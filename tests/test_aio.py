@@ -213,6 +213,24 @@ def test_quick_steps_need_no_thread(scheme, tmp_path):
         assert not watched(asyncio.run(run(f"{server.url}{ours}")))
 
 
+def test_quick_steps_over_udp_need_no_thread(monkeypatch):
+    monkeypatch.setattr(rlwire.aio, "_PATIENCE", 60)
+
+    async def run(url):
+        async with rlwire.aio.make(url) as env:
+            for _ in range(2):
+                await env.reset()
+                put, env._put = env._put, None
+                terminated = False
+                while not terminated:
+                    _, _, terminated, _, info = await env.step(0)
+                env._put = put
+                assert info["step"] >= 7
+
+    with rlwire.serve("gym:CartPole-v1", "perlert://localhost:0") as server:
+        asyncio.run(run(server.url))
+
+
 @pytest.mark.parametrize("patience", [0.01, 60])
 def test_slow_replies_and_large_actions_do_not_stop_the_loop(patience, monkeypatch):
     monkeypatch.setattr(rlwire.aio, "_PATIENCE", patience)

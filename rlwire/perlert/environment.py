@@ -27,6 +27,7 @@ from rlwire.errors import (
     LimitExceeded,
     LocalProtocolError,
     PeerError,
+    WouldWait,
     on_error,
     quoted,
 )
@@ -77,7 +78,7 @@ class PerlertEndpoint(Endpoint):
         self._unreported_reward = 0.0
         self._fastest = math.inf
         self._needs_reset = True
-        self._stepping = False
+        self._stepping = self._watched = False
         self._refused: set[str] = set()  # arguments of `begin_reset` that a warning has named
         limits = options.limits or DEFAULT
         with on_error(self.client.close):
@@ -140,6 +141,15 @@ class PerlertEndpoint(Endpoint):
         self._key = self._register()
         client.ready()
 
+    def watch(self, wanted: bool) -> int:
+        connection: Any = self.client.connection
+        self._watched = False
+        if connection is None or (wanted and self._frame is not None and self._frame.done):
+            return -1
+        self._watched = wanted
+        connection.release()
+        return int(connection.sock.raw.fileno())
+
     def encode_step(self, action: Any) -> str:
         if self._needs_reset:
             raise LocalProtocolError(f"{self.client}: call reset() first")
@@ -165,13 +175,15 @@ class PerlertEndpoint(Endpoint):
             if frame is not None and frame.done:
                 return self._step_of([])
             try:
-                frames = client.frames(self._timeout)
+                frames = client.frames(0.0 if self._watched else self._timeout)
             except DeadlineExceeded as error:
                 if client.state in RUNNING:
                     raise
                 self._needs_reset = True
                 observation, info = self._seen
                 return observation, 0.0, False, True, {**info, "lost": str(error)}
+            if self._watched and not frames and client.state in RUNNING:
+                raise WouldWait(str(client))
             return self._step_of(frames)
         client.wait_start(self._start_timeout)
         self._frame, self._total, self._unreported_reward = None, None, 0.0
