@@ -293,15 +293,11 @@ def of_property(theirs, encode, decode):
 MESSAGES = [
     (REQUESTS, dm_env_rpc_pb2.EnvironmentRequest, d.encode_request, d.decode_request),
     (RESPONSES, dm_env_rpc_pb2.EnvironmentResponse, d.encode_response, d.decode_response),
-    (
-        PROPERTY_REQUESTS,
-        *of_property(PropertyRequest, d.encode_property_request, d.decode_property_request),
-    ),
-    (
-        PROPERTY_RESPONSES,
-        *of_property(PropertyResponse, d.encode_property_response, d.decode_property_response),
-    ),
-]
+    (PROPERTY_REQUESTS,
+     *of_property(PropertyRequest, d.encode_property_request, d.decode_property_request)),
+    (PROPERTY_RESPONSES,
+     *of_property(PropertyResponse, d.encode_property_response, d.decode_property_response)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("members", "theirs", "encode", "decode"), MESSAGES)

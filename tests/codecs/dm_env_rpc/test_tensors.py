@@ -287,9 +287,7 @@ WRONG = {
     "overflow of one": (field(UINT8S, field(1, b"a")) + shape(*[2**31 - 1] * 3), 5, "overflows"),
     "overflow of none": (field(UINT8S, b"") + shape(0, *[2**31 - 1] * 3), 2, "overflows"),
     "overflow, negative": (
-        field(UINT8S, field(1, b"ab")) + shape(-1, *[2**31 - 1] * 3),
-        6,
-        "overflows",
+        field(UINT8S, field(1, b"ab")) + shape(-1, *[2**31 - 1] * 3), 6, "overflows",
     ),
     "half a float": (field(FLOATS, field(1, FLOAT + b"12")), 4, "ends inside an element"),
     "half a double": (field(DOUBLES, field(1, FLOAT)), 4, "ends inside an element"),
@@ -301,17 +299,13 @@ WRONG = {
     "65 bits, unpacked": (field(UINT32S, b"\x08" + TEN + b"\x02"), 3, "longer than 64 bits"),
     "65 bits of shape": (field(INT32S, field(1, b"\x01")) + field(15, TEN + b"\x02"), 7, "64 bits"),
     "a length past the end": (field(FLOATS, field(1, FLOAT))[:-1], 2, "4 left|5 left"),
-    "a piece past its message": (
-        field(FLOATS, b"\x0a\x08" + FLOAT) + bytes(99),
-        4,
-        "8 bytes needed",
-    ),
+    "past its message": (field(FLOATS, b"\x0a\x08" + FLOAT) + bytes(99), 4, "8 bytes needed"),
     "not UTF-8": (field(STRINGS, field(1, b"ab\xff")), 6, "not UTF-8"),
     "half a character": (field(STRINGS, field(1, b"a") + field(1, b"\xc3")) + shape(2), 7, "UTF-8"),
     "a surrogate": (field(STRINGS, field(1, b"\xed\xa0\x80")), 4, "not UTF-8"),
     "too long a form": (field(STRINGS, field(1, b"\xc0\xaf")), 4, "not UTF-8"),
     "a URL not in UTF-8": (field(PROTOS, field(1, field(1, b"a\xff"))), 7, "not UTF-8"),
-}
+}  # fmt: skip
 
 
 # Here we are stricter than protobuf, of which some implementations drop what a tenth byte has above

@@ -72,19 +72,14 @@ def update(*parts):
     return encode(FramebufferUpdate(UNTIL_LAST)) + b"".join(parts) + head(0, 0, -224)
 
 
+def raw(n):
+    return update(*rectangles(n, Encoding.RAW))
+
+
 CASES.update(
-    rfb_small_updates=(
-        lambda n: fed(viewer(8, 8), update(*rectangles(3, Encoding.RAW)) * n, 4096),
-        250,
-    ),
-    rfb_many_rectangles=(
-        lambda n: fed(viewer(8, 8), update(*rectangles(n, Encoding.RAW)), 4096),
-        250,
-    ),
-    rfb_many_rectangles_byte_by_byte=(
-        lambda n: fed(viewer(8, 8), update(*rectangles(n, Encoding.RAW)), 1),
-        100,
-    ),
+    rfb_small_updates=(lambda n: fed(viewer(8, 8), raw(3) * n, 4096), 250),
+    rfb_many_rectangles=(lambda n: fed(viewer(8, 8), raw(n), 4096), 250),
+    rfb_many_rectangles_byte_by_byte=(lambda n: fed(viewer(8, 8), raw(n), 1), 100),
 )
 
 
