@@ -34,6 +34,12 @@ _Found: TypeAlias = Iterator[tuple[Message, bool]]
 _Row: TypeAlias = dict[str, Any]
 
 _OPERATORS: Final = {"=": eq, "==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_HEADS: Final = {
+    "connection": "#",
+    "messages": "sent",
+    "per_second": "per_s",
+    "median_ms": "50%_ms",
+}
 _EPISODE: Final = ("connection", "environment", "episode", "return", "steps", "end")
 _PENDING: Final = 2**16  # requests without a reply
 _OWN: Final = frozenset({"preface", *http2.TYPES}) - {"DATA", "RST_STREAM", "GOAWAY"}
@@ -343,7 +349,8 @@ def _statistics(found: _Found) -> tuple[list[_Row], list[_Row]]:
 
 def _table(rows: list[_Row]) -> Iterator[str]:
     """Yield rows with the same names as lines of a table."""
-    lines = [[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]
+    lines = [[_HEADS.get(name, name) for name in row] for row in rows[:1]]
+    lines += [[*map(_cell, row.values())] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         yield "  ".join(f"{each:>{width}}" for each, width in zip(line, widths, strict=True))
@@ -351,7 +358,7 @@ def _table(rows: list[_Row]) -> Iterator[str]:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+        return f"{value:.3g}" if abs(value) < 1e3 else f"{value:,.0f}"
     return "-" if value is None else shown(str(value), 40)
 
 

@@ -10,7 +10,8 @@ const number = (value, digits = 3) =>
 const screen = element("screen");
 let pixels = null;
 let last; // episode that is over
-let hint = "Press a key to start"; // until one is pressed
+const touched = matchMedia("(pointer: coarse)").matches;
+let hint = `${touched ? "Touch a button" : "Press a key"} to start`; // until one is pressed
 let pressed = null; // when, until a picture follows
 const wire = { pictures: 0, bytes: 0, delay: null }; // of this second; of the last key
 
