@@ -109,9 +109,10 @@ class Environment:
 
     Its calls run one after another in a thread of its own, and so do a vector's `call`, `get_attr`
     and `set_attr`, which are awaited too. A quick step needs no thread if the loop can watch the
-    connection: of PERLERT, and of dm_env_rpc except in shared memory. If a task is cancelled inside
-    a step, the step still ends, and the next call waits for it; `close` waits up to 5 s. Other
-    attributes, such as `observation_space`, `spec` or `num_envs`, are the environment's.
+    connection: of PERLERT, of dm_env_rpc except in shared memory, and of rewards without pixels and
+    TLS. If a task is cancelled inside a step, the step still ends, and the next call waits for it;
+    `close` waits up to 5 s. Other attributes, such as `observation_space`, `spec` or `num_envs`,
+    are the environment's.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:

@@ -185,7 +185,7 @@ def watched(env):
     return env._watching
 
 
-@pytest.mark.parametrize("scheme", ["dm-env-rpc", "dm-env-rpc+tls", "dm-env-rpc+unix"])
+@pytest.mark.parametrize("scheme", ["dm-env-rpc", "dm-env-rpc+tls", "dm-env-rpc+unix", "universe"])
 def test_quick_steps_need_no_thread(scheme, tmp_path):
     async def run(url):
         async with rlwire.aio.make(url) as env:
@@ -200,7 +200,7 @@ def test_quick_steps_need_no_thread(scheme, tmp_path):
             assert info == {"steps": 40}
         return env
 
-    where, ours = f"{scheme}://localhost:0", ""
+    where, ours, options = f"{scheme}://localhost:0", "", {}
     if "unix" in scheme:
         where = f"{scheme}://{tmp_path}/s"
     elif "tls" in scheme:
@@ -209,7 +209,9 @@ def test_quick_steps_need_no_thread(scheme, tmp_path):
         issued = authority.issue_cert("localhost").private_key_and_cert_chain_pem
         issued.write_to_path(tmp_path / "own")
         where, ours = f"{where}?tls.cert={tmp_path}/own", f"?tls.ca={tmp_path}/ca"
-    with rlwire.serve(Echo, where) as server:
+    elif scheme == "universe":
+        where, options = "universe://localhost:+0", {"lockstep": True}
+    with rlwire.serve(Echo, where, **options) as server:
         assert not watched(asyncio.run(run(f"{server.url}{ours}")))
 
 
@@ -258,7 +260,11 @@ def test_slow_replies_and_large_actions_do_not_stop_the_loop(patience, monkeypat
         asyncio.run(run(server.address.port))
 
 
-def test_cancelled_step_ends_before_the_next_call():
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [("dm-env-rpc://127.0.0.1:0", {}), ("universe://127.0.0.1:+0", {"lockstep": True})],
+)
+def test_cancelled_step_ends_before_the_next_call(url, options):
     world = Echo()
 
     async def run(url):
@@ -281,7 +287,7 @@ def test_cancelled_step_ends_before_the_next_call():
                 assert (await env.step(action(5)))[0] == 5
             return (await env.reset())[1]
 
-    with rlwire.serve(lambda: world, "dm-env-rpc://127.0.0.1:0") as server:
+    with rlwire.serve(lambda: world, url, **options) as server:
         assert asyncio.run(run(server.url)) == {"steps": 8}
 
 

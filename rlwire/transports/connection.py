@@ -194,8 +194,9 @@ class Connection(Owned):
         if self._shm is not None:
             return -1
         self._calls.blocking = not wanted
-        self._limit(_READING, self._tick)
-        self._limit(_WRITING, self._write)
+        if self._tls is not None:
+            self._limit(_READING, self._tick)
+            self._limit(_WRITING, self._write)
         self.release()
         return self._sock.fileno()
 

@@ -51,6 +51,7 @@ class Reader:
         self._acts = 0  # messages and waits of the agent
         self._unread_sends = 0  # messages that were sent since the last read
         self.waiting = False
+        self._watched = False  # whether an event loop reads, and no thread
         self._polling = False  # whether the reader's thread waits for the connection
         self._fetching = False  # whether the agent's thread reads, without `lock`
         self._fetch, self._quick = connection.reader_call(_TURN)
@@ -100,6 +101,12 @@ class Reader:
             if self._session.has_requests:
                 self.wake()
 
+    def watch(self, wanted: bool) -> int:
+        """Leave reading to an event loop's `poll`, or read again; return the file, -1 for none."""
+        self._watched = wanted and self._quick
+        self.wake()
+        return self._connection.fileno() if self._quick else -1
+
     def poll(self) -> None:
         """Read what has arrived, without waiting. The lock must be held."""
         for _ in range(_READS):
@@ -111,6 +118,13 @@ class Reader:
         """Send a message. The lock must be held."""
         self._acts += 1
         self._unread_sends += 1
+        if self._watched:
+            self._connection.watch(True)
+            try:
+                self._claim().send(message)
+            finally:
+                self._connection.watch(False)
+            return
         if self._unread_sends % _UNREAD == 0:
             self._make_room()
         self._claim().send(message)
@@ -162,7 +176,7 @@ class Reader:
             left = max(0.0, self._due - monotonic())
             active = self._acts != acts and not self._session.has_requests
             acts = self._acts
-            if self.waiting or active:
+            if self.waiting or self._watched or active:
                 self._wait_for_bell(min(left, _REST))
             else:
                 self._polling = True
@@ -172,7 +186,8 @@ class Reader:
                     return
                 with contextlib.suppress(BlockingIOError):
                     self._rung.recv(64)
-                self.poll()
+                if not self._watched:
+                    self.poll()
                 self._pass_time(monotonic())
 
     def _process(self, have: int | OSError | None) -> None:

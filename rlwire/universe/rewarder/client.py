@@ -395,6 +395,17 @@ class RewarderClient(Blocking, RewarderClientBase):
                         self._check_step()
             return session.pop_step()
 
+    def watch(self, wanted: bool) -> int:
+        """Let an event loop wait for a step, or `step`; return the file to watch, -1 for none."""
+        reader = self._reader
+        return -1 if reader is None or (wanted and self.session.has_news) else reader.watch(wanted)
+
+    def has_arrived(self) -> bool:
+        """Return whether a step with an observation and a reward has arrived, or an error."""
+        step = self.peek()
+        whole = step.done or (step.count and step.observation is not None)
+        return bool(whole or self._has_errors())
+
     def _listen(self, connection: Any) -> None:
         self._reader = Reader(
             connection, self.session, self._lock, self._receive, self._end, self._has_errors

@@ -21,6 +21,7 @@ from rlwire.errors import (
     LocalProtocolError,
     PeerError,
     RemoteProtocolError,
+    WouldWait,
     on_error,
 )
 from rlwire.sessions.rewarder.client import RESET_TIMEOUT
@@ -76,6 +77,7 @@ class RewarderEndpoint(Endpoint):
         self._reset_timeout = reset_timeout
         self._finish: Callable[[], Outcome]
         self._needs_reset = True
+        self._watched = False  # whether an event loop takes the steps
         self._ended: Outcome | None = None  # of an episode that ended during the reset
         self._unreported_reward = 0.0
         self._lost: str | None = None
@@ -114,6 +116,14 @@ class RewarderEndpoint(Endpoint):
         """Store the arguments for `finish`."""
         self._finish = partial(self._reset, seed, options)
 
+    def watch(self, wanted: bool) -> int:
+        self._watched = False
+        if wanted and (self._needs_reset or self._ended is not None):
+            return -1
+        file = self.client.watch(wanted)
+        self._watched = wanted and file != -1
+        return file
+
     def encode_step(self, action: Any) -> Any:
         if self._needs_reset:
             raise LocalProtocolError(f"{self.client.url}: no episode is running, call reset()")
@@ -131,6 +141,8 @@ class RewarderEndpoint(Endpoint):
 
     def finish(self) -> Outcome:
         """Reset, or wait for the step's observation and reward."""
+        if self._watched and self._lost is None and not self.client.has_arrived():
+            raise WouldWait(self.client.url)
         return self._finish()
 
     def _step(self) -> Outcome:
