@@ -155,13 +155,16 @@ class Connection(Owned):
             self._shm.rings.poll_in()
         elif self._tls is None:
             self._limit(_READING, seconds)
-        return self._fetch, self._shm is None and self._tls is None
+        if self._tls is None and self._shm is None:
+            return self._calls.fetch, True
+        return self._fetch, False
 
     def deliver(
         self, on_event: Callable[[Any], object], received: int | OSError | None = None
     ) -> None:
         """Pass the events that are available without waiting to `on_event`."""
-        self.claim()
+        if get_ident() != self._owner:
+            self.claim()
         core = self.core
         try:
             if isinstance(received, int):

@@ -221,6 +221,27 @@ cdef class SocketCalls:
             return _NOTHING
         return core.feed(got)
 
+    def fetch(self, bint wait):
+        """Read once from a socket, for `StreamCore.feed`; return the count, None, or the OSError.
+
+        The core may be used meanwhile, for anything but reading.
+        """
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t got
+        cdef char *data = self._core._space(&size)
+        cdef bint whole = wait and self._core.direct
+        with nogil:
+            got = rlw_recv(self._file, data, size, whole, wait, 0.0)
+        if got >= 0:
+            return got
+        PyErr_CheckSignals()
+        if got == -EAGAIN or got == -EINTR:
+            return None
+        try:
+            rlw_raise(<int> -got)
+        except OSError as error:
+            return error
+
     cpdef bint write(self) except -1:
         """Write once; return whether everything is written."""
         cdef StreamCore core = self._core

@@ -384,8 +384,7 @@ def test_binary_message_contains_the_arrays_of_its_text():
     view = r.decode(block := bytearray(large)).observation
     assert np.shares_memory(view, np.frombuffer(block, "u1"))
     event = r.EnvStep(2, True, {"k": 1}, tree, episode_id="1")
-    step = Push(event, 0.5, arrays=True, text=False, copy=False)
-    message = r.decode(b"".join(step.numbered(8, True)))
+    message = r.decode(b"".join(r.encode_binary(event, 0.5, 8, DEFAULT)))
     assert (message.reward, message.done, message.info) == (2, True, {"k": 1})
     np.testing.assert_array_equal(message.observation["b"][0], tree["b"][0])
 

@@ -306,11 +306,11 @@ _CODEC: Final = _codec_of(DEFAULT)
 
 
 def encode_binary(
-    message: RewarderMessage, sent_at: float, message_id: int, limits: Limits, copy: bool = False
+    message: RewarderMessage, sent_at: float, message_id: int, limits: Limits
 ) -> list[Buffer] | None:
     """Return a message of `BINARY` as MessagePack; None if it has unknown members.
 
-    The buffers refer to large arrays, without `copy`. The id is in the first.
+    The buffers refer to large arrays.
     """
     values = astuple(message)
     if any(values[-3:]):
@@ -318,7 +318,8 @@ def encode_binary(
     encoder = (_CODEC if limits is DEFAULT else _codec_of(limits))[0]
     code, episode_id = BINARY.index(type(message)), values[2 - _SHARED]
     value = [code, message_id, sent_at, episode_id, *values[:-_SHARED]]
-    return [encoder.encode(value)] if copy else encoder.encode_parts(value)
+    parts: list[Buffer] = encoder.encode_parts(value)
+    return parts
 
 
 def _decode_binary(buffer: Buffer, limits: Limits) -> RewarderMessage:

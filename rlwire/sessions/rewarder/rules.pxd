@@ -17,4 +17,4 @@ cdef class Push:
     cdef readonly object episode_id, size
     cdef bytes _head, _tail
     cdef object _write_text
-    cdef list _binary
+    cdef bytes _binary

@@ -8,14 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs._json import bounded
-from rlwire.codecs.rewarder import (
-    EnvObservation,
-    EnvStep,
-    RewarderMessage,
-    decode,
-    encode,
-    encode_binary,
-)
+from rlwire.codecs.rewarder import EnvObservation, RewarderMessage, decode, encode, encode_binary
 from rlwire.codecs.websocket.frames import Binary
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -176,8 +169,7 @@ class Push:
     """A message to many connections, encoded once, with a gap for each connection's message id.
 
     `size` is in bytes, with a message id of one digit. With `arrays`, a binary message is prepared,
-    too; without `text`, JSON is written when a client needs it, and without `copy` the message
-    refers to the arrays.
+    too; without `text`, JSON is written when a client needs it.
     """
 
     def __init__(
@@ -188,23 +180,21 @@ class Push:
         *,
         arrays: bool = False,
         text: bool = True,
-        copy: bool = True,
     ) -> None:
         self.episode_id = message.episode_id
         self._tail = b""
-        self._write_text: Any = None  # of a binary message
-        self._binary: list[Buffer] | None = None
-        if arrays and isinstance(message, (EnvObservation, EnvStep)):
-            self._binary = encode_binary(message, sent_at, _PLACE, limits, copy)
+        self._binary: bytes | None = None
+        if arrays and isinstance(message, EnvObservation):
+            parts = encode_binary(message, sent_at, _PLACE, limits)
+            self._binary = None if parts is None else b"".join(parts)
         if self._binary is None:
             self._write(message, sent_at, limits)
             return
-        self.size = sum(map(len, self._binary))
-        if copy:
-            copied = message if text else decode(self._binary[0], limits=limits)
-            self._write_text = partial(self._write, copied, sent_at, limits)
-            if text:
-                self._write_text()
+        self.size = len(self._binary)
+        copied = message if text else decode(self._binary, limits=limits)
+        self._write_text = partial(self._write, copied, sent_at, limits)
+        if text:
+            self._write_text()
 
     def _write(self, message: RewarderMessage, sent_at: float, limits: Limits) -> None:
         data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
@@ -218,12 +208,8 @@ class Push:
     def numbered(self, number: int, arrays: bool = False) -> Sequence[Buffer]:
         """Return the message with this id; a long one as two buffers, the second shared."""
         if arrays and self._binary is not None:
-            first, rest = bytes(self._binary[0]), self._binary[1:]
-            if len(first) > _JOINED:
-                rest = [memoryview(first)[_BEFORE + 8 :], *rest]
-                first = first[: _BEFORE + 8]
-            head, tail = first[:_BEFORE], first[_BEFORE + 8 :]
-            return Binary((b"%b%b%b" % (head, number.to_bytes(8, "big"), tail), *rest))
+            head, rest = self._binary[:_BEFORE], memoryview(self._binary)[_BEFORE + 8 :]
+            return Binary((head + number.to_bytes(8, "big"), rest))
         if not self._tail:
             self._write_text()
         tail = self._tail

@@ -27,8 +27,10 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     RewarderMessage,
     UnknownMessage,
+    encode_binary,
 )
 from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS, STEPS, VERSION
+from rlwire.codecs.websocket.frames import Binary
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -201,22 +203,33 @@ class RewarderServerSession(RewarderSession):
         self._newest: EpisodeKey = ()  # of the episodes that the client knows
         self._episode: str | None = None  # its id
 
-    def send(self, event: Push | ReplyEnvReset | ReplyError | ConnectionClose) -> Sequence[Buffer]:
-        """Return the bytes of a message, with the next id and the time.
+    def send(
+        self, event: Push | EnvStep | ReplyEnvReset | ReplyError | ConnectionClose
+    ) -> Sequence[Buffer]:
+        """Return the bytes of a message, with the next id and the time; an `EnvStep` is binary.
 
         `ReplyEnvReset` and `ReplyError` need the request's ``parent_message_id``; the session adds
         ``parent_runtime``, and to a `ReplyEnvReset` without ``episode_id`` the current one.
         """
         if self._opening or self._ended:
             self._check_open()
-        if isinstance(event, Push):
+        if type(event) is EnvStep or isinstance(event, Push):
             if event.episode_id != self._episode and not self._set_episode(event.episode_id):
                 self.runtime.count_stale()
                 raise LocalProtocolError(
                     f"episode {event.episode_id} is over: the client is in {self._episode}"
                 )
-            self.last_id += 1
-            return event.numbered(self.last_id, self.arrays)
+            number = self.last_id + 1
+            buffers: Sequence[Buffer] | None
+            if isinstance(event, Push):
+                buffers = event.numbered(number, self.arrays)
+            else:
+                buffers = encode_binary(event, self._wall(), number, self._limits)
+                if buffers is None:
+                    raise LocalProtocolError("a step has no unknown members")
+                buffers = Binary(buffers)
+            self.last_id = number
+            return buffers
         if isinstance(event, (ReplyEnvReset, ReplyError)):
             return self._answer(event)
         if not isinstance(event, ConnectionClose):

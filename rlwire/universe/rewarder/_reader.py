@@ -94,7 +94,7 @@ class Reader:
                 if have is not None:
                     self._process(have)
                 if self._session.has_news or self._has_errors():
-                    break
+                    return
                 left = until - monotonic()
         finally:
             self.waiting = False
@@ -127,7 +127,9 @@ class Reader:
             return
         if self._unread_sends % _UNREAD == 0:
             self._make_room()
-        self._claim().send(message)
+        if threading.get_ident() != self._owner:
+            self._claim()
+        self._connection.send(message)
 
     def wake(self) -> None:
         """Let the reader's thread read now, unless the agent waits."""
@@ -151,10 +153,8 @@ class Reader:
 
     def _claim(self) -> Connection:
         """Make the calling thread the connection's owner. The lock must be held."""
-        thread = threading.get_ident()
-        if self._owner != thread:
-            self._owner = thread
-            self._connection.release()
+        self._owner = threading.get_ident()
+        self._connection.release()
         return self._connection
 
     def close(self) -> None:
@@ -194,7 +194,9 @@ class Reader:
         """Process what was fetched, None for a tick. The lock must be held."""
         if self._closed:
             return
-        connection = self._claim()
+        if threading.get_ident() != self._owner:
+            self._claim()
+        connection = self._connection
         try:
             connection.deliver(self._receive, have)
             while not self._quick and connection.pending:

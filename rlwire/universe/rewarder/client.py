@@ -385,7 +385,7 @@ class RewarderClient(Blocking, RewarderClientBase):
                 self._poll()
             if not session.has_news:
                 reader = self._reader
-                if reader is None or self._has_errors():
+                if reader is None or self._refused or self.error is not None:
                     self._check_step()
                 if reader is None:  # another thread is closing it
                     raise ConnectionClosed(f"{self} is no longer connected")

@@ -8,6 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from rlwire.codecs.rewarder import AgentAction
 from rlwire.codecs.rewarder.infos import ERROR as ERROR
 from rlwire.codecs.rewarder.infos import SPACES, TERMINATED, TRUNCATED
 from rlwire.environments.endpoint import Endpoint, Outcome
@@ -135,9 +136,13 @@ class RewarderEndpoint(Endpoint):
         self._finish = self._step
         if self._ended is None:
             try:
-                self.client.act([(ACTION, encoded)])
+                self.client.send(AgentAction([(ACTION, encoded)]))
             except _LOST as error:  # `finish` reports it
                 self._lost = str(error)
+
+    def step(self, action: Any) -> Outcome:
+        self.send_step(self.encode_step(action))
+        return self._step()
 
     def finish(self) -> Outcome:
         """Reset, or wait for the step's observation and reward."""
@@ -183,12 +188,12 @@ class RewarderEndpoint(Endpoint):
 
     def _gathered(self, *, whole: bool) -> Outcome:
         """Merge steps until there is an observation and, if `whole`, a reward."""
-        client, until = self.client, monotonic() + self._timeout
+        client, left = self.client, self._timeout
+        until = monotonic() + left
         reward, self._unreported_reward = self._unreported_reward, 0.0
         seen, count = None, 0
         info: dict[str, Any] = {}
         while seen is None or (whole and not count):
-            left = until - monotonic()
             if left <= 0:
                 self._unreported_reward = reward
                 what = f"no {'observation' if seen is None else 'reward'} within step_timeout="
@@ -200,6 +205,8 @@ class RewarderEndpoint(Endpoint):
                 seen = step.observation
             if step.done:
                 return self._observation(seen), reward, *pop_flags(info, step.cut), info
+            if seen is None or (whole and not count):
+                left = until - monotonic()
         return self._observation(seen), reward, False, False, info
 
     def _observation(self, seen: Any) -> Any:

@@ -249,14 +249,15 @@ class RewarderServer(StreamServer):
         loan = connections.loan
         if loan is None or not (loan.mine and loan.session.arrays):
             return False
-        episode_id = runtime.status.episode_id
-        event = EnvStep(reward, done, dict(info), observation, episode_id=episode_id)
+        event = EnvStep(reward, done, dict(info), observation, episode_id=runtime.status.episode_id)
         try:
-            now, limits = runtime.wall(), runtime.limits
-            push = Push(event, now, limits, arrays=True, text=False, copy=False)
+            if not loan.post(event):
+                return False
         except RlwireError:  # `observation` or `reward` raises it
             return False
-        return connections.send_borrowed(loan, push)
+        connections.pushes += 1
+        connections.messages += 1
+        return True
 
     def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
         event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
@@ -342,11 +343,12 @@ class RewarderServer(StreamServer):
     def next_input(self, timeout: float | None = None) -> EnvResetRequest | AgentAction | None:
         """Return the next reset or action; None after `timeout` seconds, or once it has stopped."""
         connections = self._connections
-        until = None if timeout is None else time.monotonic() + timeout
-        loan, left = connections.loan, timeout
+        loan, left, until = connections.loan, timeout, None
         while loan is not None and loan.mine and not (self._resets or self._actions):
+            if until is None and timeout is not None:
+                until = time.monotonic() + timeout
             event = loan.receive(left)
-            if isinstance(event, AgentAction):
+            if type(event) is AgentAction:
                 connections.actions += 1
                 return event
             left = None if until is None else max(0.0, until - time.monotonic())
@@ -632,7 +634,7 @@ class RewarderService(Service[AsyncConnection]):
         if overtakes:
             self.send(what, client, wait=wait)
 
-    def send_borrowed(self, loan: Loan, what: Any, pushed: bool = True) -> bool:
+    def send_borrowed(self, loan: Loan, what: Any, pushed: bool) -> bool:
         """Send a message to the connection that this thread has borrowed, unless that has ended."""
         try:
             if not loan.post(what):
