@@ -41,7 +41,9 @@ once, and a datagram takes up to 2.3 KB. Linux grants at most ``net.core.rmem_ma
 
 _LINUX = sys.platform.startswith("linux")
 _SO_MEMINFO = 55  # from the kernel's headers; nine numbers, of which the last counts drops
-_BATCH = 64
+BATCH = 64
+"""The most datagrams that are received at once."""
+
 _NO_ROOM = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM}
 _CLOSED = {errno.EBADF, errno.ENOTSOCK}
 
@@ -141,7 +143,7 @@ class DatagramSocket(_Closing):
             found.update((f"cipher_{name}", n) for name, n in self.cipher.dropped.items())
         return found
 
-    def receive_batch(self, most: int = _BATCH) -> list[tuple[bytes, Peer]]:
+    def receive_batch(self, most: int = BATCH) -> list[tuple[bytes, Peer]]:
         """Return up to `most` pending datagrams with their peers, without waiting."""
         found: list[tuple[bytes, Peer]]
         found, longer, error = self._calls.receive(self._wire_limit, most)

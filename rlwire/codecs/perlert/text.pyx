@@ -299,7 +299,7 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     else:
         descr = np.dtype(dtype)
         native = np.dtype(np.float64) if descr.type_num == cnp.NPY_FLOAT16 \
-            else descr.newbyteorder("=")
+            else descr if cnp.PyArray_ISNBO(descr.byteorder) else descr.newbyteorder("=")
     kind = number_kind(native)
     if kind < 0:
         raise TypeError(f"dtype must be bool, an integer or a float of 16, 32 or 64 bits, "
