@@ -26,7 +26,7 @@ def read_frame(sock):
 
 def connected(address):
     """Connect a socket to the address of a server."""
-    return connected_socket(parse(address), 5.0)
+    return connected_socket(parse(address), 20.0)
 
 
 def receive(sock):

@@ -13,6 +13,7 @@ import pytest
 
 from rlwire.codecs.rfb.messages import RGB888, RGBX, Encoding, KeyEvent, PointerEvent
 from rlwire.errors import PeerError
+from rlwire.limits import Limits
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from tests.raising import raised
@@ -207,6 +208,20 @@ def test_flooding_client_delays_no_other_viewer(what):
             for seed in range(5):
                 display.show(frame(seed))
                 see(good, frame(seed))
+
+
+def test_invalid_message_closes_only_its_connection(caplog):
+    display = Display(WIDTH, HEIGHT)
+    with (
+        RfbServer(display, "127.0.0.1:0", limits=Limits(string=1000)) as server,
+        opened(server) as bad,
+        watching(server) as good,
+    ):
+        bad.sendall(b"\6\0\0\0\0\0\x13\x88")
+        assert bad.recv(1) == b""
+        display.show(frame(1))
+        see(good, frame(1))
+    assert "string" in caplog.text
 
 
 def test_invalid_sizes_and_frames_are_rejected():
