@@ -227,8 +227,11 @@ def test_policy_error_is_sent_as_text_and_closes_the_connection(
 
 @pytest.mark.parametrize(("workers", "threads"), [("asyncio", 1), ("threads", 6)])
 def test_policy_is_called_by_one_thread_at_a_time(policy, workers, threads):
+    together = threading.Barrier(6)
+
     def ask(number):
         with client_of(server) as client:
+            together.wait(60)  # a thread that has ended may lend its number to the next one
             for _ in range(3):
                 client.infer({"prompt": "sleep", "seconds": 0.01, "number": number})
 

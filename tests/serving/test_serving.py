@@ -201,27 +201,24 @@ OPEN = {
 }
 
 
-class TestOpenServers:
-    """A server with neither TLS nor a secret that listens beyond this machine says so."""
+@pytest.fixture(params=OPEN)
+def make(request):
+    """Make a server at an address, with what guards it or without."""
+    name, served, guards, *needed = OPEN[request.param]
+    for package in needed:
+        pytest.importorskip(package)
+    room, _, kind = f"rlwire.{name}".rpartition(".")
+    server = getattr(importlib.import_module(room), kind)
+    open_ = {"auth": "openai"} if request.param == "rewarder" else {}  # a published password
+    return lambda where, guarded: server(served, where, **(guards if guarded else open_))
 
-    @pytest.fixture(params=OPEN)
-    def make(self, request):
-        """Make a server at an address, with what guards it or without."""
-        name, served, guards, *needed = OPEN[request.param]
-        for package in needed:
-            pytest.importorskip(package)
-        room, _, kind = f"rlwire.{name}".rpartition(".")
-        server = getattr(importlib.import_module(room), kind)
-        open_ = {"auth": "openai"} if request.param == "rewarder" else {}  # a published password
-        return lambda where, guarded: server(served, where, **(guards if guarded else open_))
 
-    WORDS = "from other machines without encryption or a secret"
-
-    def test_only_an_open_server_without_a_secret_warns(self, make, caplog):
-        for where, guarded in (("127.0.0.1:0", False), ("0.0.0.0:0", True)):
-            with make(where, guarded):
-                pass
-        assert self.WORDS not in caplog.text
-        with make("0.0.0.0:0", False):
+def test_only_an_open_server_without_a_secret_warns(make, caplog):
+    words = "from other machines without encryption or a secret"
+    for where, guarded in (("127.0.0.1:0", False), ("0.0.0.0:0", True)):
+        with make(where, guarded):
             pass
-        assert self.WORDS in caplog.text
+    assert words not in caplog.text
+    with make("0.0.0.0:0", False):
+        pass
+    assert words in caplog.text

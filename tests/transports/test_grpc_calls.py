@@ -23,7 +23,7 @@ from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.raising import raised
 from tests.sessions.http2.peers import METHOD, begin, block, message
-from tests.transports.drivers import drivers, meanwhile, serving
+from tests.transports.drivers import Echo, drivers, meanwhile, serving
 from tests.waiting import eventually
 
 BIG = [
@@ -50,13 +50,12 @@ class Room:
         )
 
 
-class Responder:
+class Responder(Echo):
     """Echoes, but for some words."""
 
     def __init__(self, room, connection):
+        super().__init__(connection)
         self.room = room
-        self.connection = connection
-        self.closed = 0
         room.made.append(self)
 
     def answer(self, event):
@@ -81,12 +80,6 @@ class Responder:
                 each.set(b"met")
             self.room.meeting.clear()
         return reply
-
-    def failure(self, event, error):
-        return f"failure: {type(error).__name__}".encode()
-
-    def close(self):
-        self.closed += 1
 
 
 @contextmanager
@@ -145,7 +138,7 @@ def test_rlwire_client_and_server_exchange_messages(workers, client, room):
     with served(workers, room) as address, drivers(client) as driver:
         with driver.connect(address, session()) as connection:
             exchange_sizes(connection, sizes=HUGE)
-            assert connection.exchange(b"cannot") == b"failure: EncodeError"
+            assert connection.exchange(b"cannot") == b"cannot: EncodeError"
         assert room.closed(1)
         with driver.connect(address, session()) as connection:
             ended = raised(CallEnded, connection.exchange, b"boom")
