@@ -354,6 +354,21 @@ def test_server_rejects_pickled_arrays_without_unpickling(server):
         assert "pickle" in answer
 
 
+def test_rejected_client_raises_the_text_and_closes():
+    closed = threading.Event()
+
+    def reject(peer):
+        peer.send("no policy")
+        raised(TheirsClosed, peer.recv)
+        closed.set()
+
+    with websockets.sync.server.serve(reject, "127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = "127.0.0.1:{1}".format(*server.socket.getsockname())
+        assert "no policy" in str(raised(PeerError, Client, address))
+        assert closed.wait(20)
+
+
 def test_message_over_the_limit_is_rejected_before_it_is_received(policy):
     with Server(policy, LOOPBACK, limits=Limits(received=10_000)) as server:
         with client_of(server, reconnect=False) as client:

@@ -87,7 +87,9 @@ def test_invalid_action_leaves_the_last_valid_one_in_force(worlds, serving, begi
     eventually(lambda: len(walk.actions) > known + 5)
     assert set(walk.actions[known:]) == {2}
     assert "action of agent0: '77'" in caplog.text
-    server.stop(0)
+    begun = time.monotonic()
+    server.stop(0.3)  # the client does not confirm the end
+    assert time.monotonic() - begun >= 0.3
     assert not walk.closed  # it is the user's
 
 

@@ -331,6 +331,24 @@ def test_overlong_message_closes_its_page_only(serve):
         freed(1)
 
 
+def test_page_that_never_reads_is_disconnected(serve):
+    proxy = serve(timeout=Timeouts(write=0.5))
+    with Page(proxy).init(0) as other:
+        silent = Page(proxy).init(*range(10))
+        with contextlib.suppress(OSError):
+            for _ in range(15):
+                for sid in range(10):
+                    silent.say(sid=sid, command="update", state="large")
+        begun = time.monotonic()
+        for _ in range(50):
+            other.act(0, None)
+        assert time.monotonic() - begun < 5
+        freed(1)
+        eventually(lambda: proxy.statistics()["open"] == 1)
+        with contextlib.suppress(OSError):
+            silent.socket.close()
+
+
 def test_page_server_rejects_other_origins(serve):
     proxy = serve(origins=["http://good.example", "null"])
     for origin in (None, "http://good.example", "null"):
