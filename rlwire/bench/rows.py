@@ -365,11 +365,10 @@ def _openpi(client: Any, steps: Sequence[BenchStep]) -> Exchange:
 
 def _rllink(client: Any, steps: Sequence[BenchStep]) -> Exchange:
     """A simulator sends an episode, and waits for weights."""
-    episodes = []
-    for state, reward, terminal in steps:
-        count = len(state) - 1
-        actions, rewards = np.zeros(count, np.int64), np.full(count, reward)
-        episodes.append(Episode(state, actions, rewards, terminal))
+    episodes = [
+        Episode(state, np.zeros(len(state) - 1, np.int64), np.full(len(state) - 1, reward), end)
+        for state, reward, end in steps
+    ]
     back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
     return Exchange(
         lambda number: client.send([episodes[number]], wait=True),

@@ -112,15 +112,10 @@ class RLlinkClientBase(waits.ClientBase):
             DeadlineExceeded: no reply came in time; the connection is closed.
             ConnectionClosed, OSError: the connection is lost; the request may be lost too.
         """
-        if wait is None:
-            wait = self.config is None or self.config.force_on_policy is not False
-        number = None if self.weights is None else self.weights.weights_seq_no
-        kind = EpisodesAndGetState if wait else Episodes
-        message = kind(list(episodes), sum(map(len, episodes)), number)
-        if wait:
-            return (yield from self._ask(message))
-        yield self._connected().send(message)
-        return None
+        request = self._request(episodes, wait)
+        if type(request) is EpisodesAndGetState:
+            return (yield from self._ask(request))
+        return (yield self._connected().send(request))
 
     @driven
     def close(self) -> Waits[None]:
@@ -134,24 +129,36 @@ class RLlinkClientBase(waits.ClientBase):
             raise ConnectionClosed(f"{self} is not connected")
         return self._connection
 
+    def _request(self, episodes: Sequence[Episode], wait: bool | None) -> Message:
+        if wait is None:
+            wait = self.config is None or self.config.force_on_policy is not False
+        number = None if self.weights is None else self.weights.weights_seq_no
+        kind = EpisodesAndGetState if wait else Episodes
+        return kind(list(episodes), sum(map(len, episodes)), number)
+
     def _ask(self, request: Message) -> Waits[Any]:
-        connection = self._connected()
         try:
-            reply = yield connection.exchange(request)
+            return self._newest((yield self._connected().exchange(request)))
         except BaseException as error:
-            if connection.session.pending and not isinstance(error, LocalProtocolError):
-                connection.close()  # a late reply would be mistaken for the next
+            self._failed(error)
             raise
+
+    def _newest(self, reply: Any) -> Any:
         if isinstance(reply, SetState):
             held = self.weights
             # Servers that do not count weights send 0.
             if held is not None and 0 < reply.weights_seq_no < held.weights_seq_no:
-                yield from close_and_wait(connection)
+                self._connected().close()
                 raise RemoteProtocolError(
                     f"the server sent weights {reply.weights_seq_no} after {held.weights_seq_no}"
                 )
             self.weights = reply
         return reply
+
+    def _failed(self, error: BaseException) -> None:
+        connection = self._connection
+        if connection and connection.session.pending and not isinstance(error, LocalProtocolError):
+            connection.close()  # a late reply would be mistaken for the next
 
 
 class Client(Blocking, RLlinkClientBase):
@@ -166,6 +173,17 @@ class Client(Blocking, RLlinkClientBase):
     """
 
     _open = staticmethod(tcp.connect)
+
+    def send(self, episodes: Sequence[Episode], *, wait: bool | None = None) -> SetState | None:
+        """Send episodes, as `RLlinkClientBase.send` does; its generator takes longer."""
+        request = self._request(episodes, wait)
+        if type(request) is Episodes:
+            return self._connected().send(request)
+        try:
+            return self._newest(self._connected().exchange(request))
+        except BaseException as error:
+            self._failed(error)
+            raise
 
 
 class AsyncClient(Asyncio, RLlinkClientBase):

@@ -60,11 +60,6 @@ class EpisodeCollector:
         """Whether the batch has all its steps."""
         return len(self) >= self._steps
 
-    @property
-    def needs_reset(self) -> bool:
-        """Whether `reset` must be called before `step`."""
-        return not self._open
-
     def reset(self, observation: Any) -> None:
         """Begin an episode; an unfinished one is truncated.
 
@@ -168,10 +163,8 @@ _TAKES: Final = {float: "f", int: "if", bool: "b"}
 def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
     """Write a value into its columns; `what` names it in errors."""
     if isinstance(columns, np.ndarray):
-        if getattr(value, "dtype", None) is columns.dtype and value.shape == columns.shape[1:]:
-            columns[at] = value
-            return
-        if columns.ndim == 1 and columns.dtype.kind in _TAKES.get(type(value), ""):
+        same = getattr(value, "dtype", None) is columns.dtype and value.shape == columns.shape[1:]
+        if same or (columns.ndim == 1 and columns.dtype.kind in _TAKES.get(type(value), "")):
             columns[at] = value
             return
         one = np.asarray(value)
@@ -181,21 +174,19 @@ def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
                 f"before; it has {one.shape} and {one.dtype}"
             )
         columns[at] = one
-    elif isinstance(columns, dict):
+        return
+    if isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():
             came = list(value) if isinstance(value, Mapping) else type(value).__name__
             raise ValueError(
                 f"{_name(what)} must be a dict of {', '.join(map(str, columns))}, not {came}"
             )
-        for name, part in columns.items():
-            _put(part, at, value[name], *what, name)
-    else:
-        if not isinstance(value, tuple) or len(value) != len(columns):
-            raise ValueError(
-                f"{_name(what)} must be a tuple of {len(columns)} items, not {value!r:.60}"
-            )
-        for index, part in enumerate(columns):
-            _put(part, at, value[index], *what, index)
+    elif not isinstance(value, tuple) or len(value) != len(columns):
+        raise ValueError(
+            f"{_name(what)} must be a tuple of {len(columns)} items, not {value!r:.60}"
+        )
+    for key, part in columns.items() if isinstance(columns, dict) else enumerate(columns):
+        _put(part, at, value[key], *what, key)
 
 
 def _name(what: tuple[Any, ...]) -> str:

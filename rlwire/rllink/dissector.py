@@ -6,7 +6,7 @@ from typing import Any
 
 from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
 from rlwire.codecs.rllink.episodes import mapped
-from rlwire.codecs.rllink.messages import HEAD, NAMES
+from rlwire.codecs.rllink.messages import NAMES
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import FAULTS, Dissector, RequestPairs, plain
 from rlwire.recording.messages import Dissected, EnvStep
@@ -31,12 +31,11 @@ class RLlinkDissector(Dissector):
         return frame_size(data, 0, len(data), self.received, "received")
 
     def decode(self, frame: bytes, from_client: bool, layer: Any) -> Dissected:
-        kind, fields = self._codec.open(frame[HEAD:])
-        message = self._codec.read(kind, fields)
-        found = Dissected(NAMES[kind], plain(message))
+        message = self._codec.decode(frame)
+        found = Dissected(NAMES[type(message)], plain(message))
         if isinstance(message, Ping) and message.token is not None:
             found.value["token"] = "(secret)"
-        self._pairs.pair(found, from_client, REPLIES.get(kind) is not None)
+        self._pairs.pair(found, from_client, REPLIES.get(type(message)) is not None)
         if isinstance(message, Episodes):
             room = self.limits.expanded // _STEP
             for given in message.episodes:

@@ -211,7 +211,6 @@ class _RLlinkService(Service[Connection]):
                 arrival.wait()
 
     def _learn(self, episodes: list[Any]) -> Any:
-        """Learn, and return the reply to the client whose thread this is."""
         assert self.learn is not None
         if not self.learn(episodes):
             return NOTHING

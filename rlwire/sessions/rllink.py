@@ -88,9 +88,8 @@ class _Session(Layer):
         return [self._message(self._copies, buffer[HEAD:size])]
 
     def redact(self, data: Buffer, sent: bool) -> Buffer:
-        if sent and not bytes(data[:HEAD]).isdigit():  # a part of a longer frame
-            return data
-        if len(data) > HEAD + _FIRST and not _PING.search(data):
+        part = sent and not bytes(data[:HEAD]).isdigit()  # of a longer frame
+        if part or (len(data) > HEAD + _FIRST and not _PING.search(data)):
             return data
         try:
             kind, fields = self._copies.open(data[HEAD:])
@@ -214,7 +213,6 @@ class RLlinkServerSession(_Session):
         return self._views.encode_parts(Refused(for_peer(error, "the server")), self.form)
 
     def _read(self, message: Episodes) -> None:
-        """Decode the episodes of a message, or raise DecodeError."""
         read = Episode.from_document if self.form == "json" else Episode.from_state
         episodes = [
             read(episode, f"$.episodes[{index}]") for index, episode in enumerate(message.episodes)

@@ -50,7 +50,6 @@ def test_reset_truncates_the_unfinished_episode():
     collector.reset(np.zeros(2))
     assert [(piece.terminated, piece.truncated) for piece in collector.take()] == [(False, True)]
     assert len(collector) == 0
-    assert not collector.needs_reset
 
 
 def test_collector_stacks_dicts_and_tuples():

@@ -7,7 +7,6 @@ cdef class _Fields:
     cpdef object need(self, object name)
     cpdef object _typed(self, object name, tuple kinds, str wanted)
     cpdef bint flag(self, object name) except -1
-    cpdef object count(self, str name)
     cpdef object seconds(self)
     cpdef object column(self, object name, object value, bint whole=*)
     cpdef tuple buffer(self, object name, bint raw=*)

@@ -146,7 +146,7 @@ class Episode:
             outputs,
             None if empty else list(infos),
             fields._typed("id_", (str,), "a string"),
-            fields.count("t_started"),
+            int(fields._typed("t_started", _INTEGERS, "a number")),
             lookback,
             fields.seconds(),
             {} if custom is None else fields._typed("custom_data", (dict,), "a map"),
@@ -240,9 +240,6 @@ class _Fields:
     def flag(self, name: str) -> bool:
         return bool(self._typed(name, _BOOLS, "true or false"))
 
-    def count(self, name: str) -> int:
-        return int(self._typed(name, _INTEGERS, "a number"))
-
     def seconds(self) -> float:
         started, ended = self.get("_start_time", 0.0), self.get("_last_step_time")
         if not (isinstance(started, float) and isinstance(ended, float)):
@@ -265,7 +262,7 @@ class _Fields:
             return given._typed("data", (list, tuple, np.ndarray), "a list"), 0
         data = given.need("data")
         column = given.column("data", data, given.flag("finalized"))
-        return column, given.count("lookback")
+        return column, int(given._typed("lookback", _INTEGERS, "a number"))
 
 
 def _buffer(column: Column, lookback: int, brief: bool = False) -> Any:
