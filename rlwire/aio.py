@@ -230,8 +230,8 @@ class Environment:
     def check_timeouts(self, now: float) -> None:
         """Take a slow step to the thread, where the endpoint's timeouts apply."""
         if self._steps == self._checked:
-            self._unwatch()
             self._timer.discard(self)
+            self._unwatch()
         self._checked = self._steps
 
     async def reset(
