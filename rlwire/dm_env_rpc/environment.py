@@ -166,9 +166,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._watched = connection
         return file
 
-    def begin_step(self, action: Any) -> None:
-        self.send_step(Step(self._flattened(action), self._requested))
-
     def send_step(self, encoded: Step | EncodedStep) -> None:
         self._settings = None
         try:
