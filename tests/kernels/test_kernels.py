@@ -229,11 +229,7 @@ def test_run_sanitized_passes(sanitizers, tmp_path):
     ("name", "right", "wrong"),
     [
         ("utf8.h", "if (size - i <= more) return i;", "if (size - i < more) return i;"),
-        (
-            "varint_portable.h",
-            "if ((size_t)(end - to) < rlw_varint_size_of(v)) return NULL;",
-            "if (end == to) return NULL;",
-        ),
+        ("varint_portable.h", "(size_t)(end - to) < rlw_varint_size(v))", "end == to)"),
         ("numbers.h", "while (p < end && (unsigned)", "while (p <= end && (unsigned)"),
         ("rfb_pixels_x86.h", "for (; left >= 6; left -= 4,", "for (; left >= 4; left -= 4,"),
     ],

@@ -33,12 +33,13 @@ typedef struct rlw_field {
 #define RLW_NO_FIELD {0, 0, NULL, 0, NULL, 0}
 
 static inline size_t rlw_varint_size(uint64_t value) {
+#if defined(__GNUC__)
+    return (size_t)(70 - __builtin_clzll(value | 1)) / 7;
+#else
     size_t size = 1;
-    while (value >= 0x80) {
-        value >>= 7;
-        size++;
-    }
+    while (value >>= 7) size++;
     return size;
+#endif
 }
 
 /* Stores up to RLW_VARINT_ROOM bytes; returns the position after them. */
