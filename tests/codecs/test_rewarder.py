@@ -415,6 +415,7 @@ def test_truncated_binary_message_is_rejected():
         [2, 7, 0.5, None, [5]],
         [3, 7, 0.5, "1", 0],
         [-1, 7, 0.5, "1", 0],
+        [np.zeros(2), 7, 0.5, "1", 0],
         [None],
         [],
     ],

@@ -192,10 +192,6 @@ class UnknownMessage(RewarderMessage, frozen=True):
     body: Any = None
 
 
-BINARY: Final = (EnvStep, EnvObservation, AgentAction)
-"""What rlwire's own ends send as MessagePack, once a client's reset has `STEPS`."""
-
-
 _TEXTS: Final = (str, type(None))
 
 
@@ -306,39 +302,55 @@ _CODEC: Final = _codec_of(DEFAULT)
 
 
 def encode_binary(
-    message: RewarderMessage, sent_at: float, message_id: int, limits: Limits
+    message: EnvStep | EnvObservation | AgentAction, sent_at: float, message_id: int, limits: Limits
 ) -> list[Buffer] | None:
-    """Return a message of `BINARY` as MessagePack; None if it has unknown members.
+    """Return a message as MessagePack, once a client's reset has `STEPS`; None if it has extras.
 
     The buffers refer to large arrays.
     """
-    values = astuple(message)
-    if any(values[-3:]):
+    if message.extra_headers or message.extra_body or message.extra:
         return None
-    encoder = (_CODEC if limits is DEFAULT else _codec_of(limits))[0]
-    code, episode_id = BINARY.index(type(message)), values[2 - _SHARED]
-    value = [code, message_id, sent_at, episode_id, *values[:-_SHARED]]
-    parts: list[Buffer] = encoder.encode_parts(value)
+    value: list[Any]
+    if isinstance(message, EnvStep):
+        value = [0, message_id, sent_at, message.episode_id, message.reward, message.done]
+        value += message.info, message.observation
+    elif isinstance(message, EnvObservation):
+        value = [1, message_id, sent_at, message.episode_id, message.observation]
+    else:
+        value = [2, message_id, sent_at, message.episode_id, message.action]
+    parts: list[Buffer] = (_CODEC if limits is DEFAULT else _codec_of(limits))[0].encode_parts(
+        value
+    )
     return parts
 
 
 def _decode_binary(buffer: Buffer, limits: Limits) -> RewarderMessage:
-    """Decode a list of the index in `BINARY`, message_id, sent_at, episode_id and the body."""
+    """Decode a list of a number for the method, message_id, sent_at, episode_id and the body."""
     _, copies, views = _CODEC if limits is DEFAULT else _codec_of(limits)  # hashing is slow
     value: list[Any] = (copies if memoryview(buffer).readonly else views)(buffer)
-    value = value if len(value) > 3 else [None] * 4
-    code, number, sent_at, episode_id, *own = value
-    kind: Any = BINARY[code] if type(code) is int and 0 <= code < len(BINARY) else None
-    good = type(number) is int and type(sent_at) is float and type(episode_id) in _TEXTS
-    if kind is EnvStep and len(own) == 4:
-        reward, done, info, _ = own
-        good = good and type(reward) in (int, float) and type(done) is bool and type(info) is dict
-        good = good and all(type(name) is str for name in info)
-    else:
-        good = good and len(own) == 1 and (kind is EnvObservation or type(own[0]) is list)
-    if good and kind is not None:
-        with contextlib.suppress(TypeError):  # an event without a name
-            return kind(*own, message_id=number, sent_at=sent_at, episode_id=episode_id)
+    size = len(value)
+    code, number, sent_at, episode_id = value[:4] if size > 4 else (None, None, None, None)
+    good = type(code) is type(number) is int and type(sent_at) is float
+    if good and type(episode_id) in _TEXTS:
+        if code == 0 and size == 8:
+            _, _, _, _, reward, done, info, shown = value
+            good = type(reward) in (float, int) and type(done) is bool and type(info) is dict
+            if good and not (info and any(type(name) is not str for name in info)):
+                return EnvStep(
+                    reward, done, info, shown,
+                    message_id=number, sent_at=sent_at, episode_id=episode_id,
+                )  # fmt: skip
+        elif code == 1 and size == 5:
+            return EnvObservation(
+                value[4], message_id=number, sent_at=sent_at, episode_id=episode_id
+            )
+        elif code == 2 and size == 5 and type(value[4]) is list:
+            try:
+                return AgentAction(
+                    value[4], message_id=number, sent_at=sent_at, episode_id=episode_id
+                )
+            except TypeError:  # an event without a name
+                pass
     raise DecodeError("invalid values of a binary message")
 
 

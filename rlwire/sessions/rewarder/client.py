@@ -187,7 +187,7 @@ class RewarderClientSession(RewarderSession):
             return self._ask(event, "ping", self._ping_timeout)
         if self._observer and kind is not UnknownMessage:
             raise LocalProtocolError(f"an observer cannot send {name_of(event)}")
-        if kind is AgentAction and self._binary:
+        if self._binary and isinstance(event, AgentAction):
             parts = encode_binary(event, self._wall(), self.last_id + 1, self._limits)
             if parts is not None:
                 self.last_id += 1
