@@ -106,5 +106,8 @@ def test_depth_limit_may_be_raised_to_500():
         (found,) = found
     assert found == []
     assert raised(LimitExceeded, msgpack.decode, b"\x91" + data, limits=limits).limit == "depth"
+    key = b"\x91" * 498 + b"\x90\x01"  # a map's keys are deeper than it, too
+    assert len(msgpack.decode(b"\x81" + key, strict_map_key=False, limits=limits)) == 1
+    raised(LimitExceeded, msgpack.decode, b"\x81\x91" + key, strict_map_key=False, limits=limits)
     deep = b"\x81\xa1a" * 500 + b"\x01"
     assert msgpack.encode(msgpack.decode(deep, limits=limits), limits=limits) == deep
