@@ -348,6 +348,15 @@ def test_closing_server_answers_every_pending_request():
         assert table.handler().answer(request).code == Code.UNAVAILABLE
 
 
+def test_held_step_of_a_vanished_agent_is_aborted():
+    caller, other, _third = Table().joined(3)
+    reset_world(caller)
+    step(other)
+    held = step(other)
+    other.close()
+    assert value(held).code == Code.ABORTED
+
+
 def test_episode_restarts_after_an_unsendable_reply():
     table = Table()
     (handler,) = table.joined(1, running=False)

@@ -16,6 +16,7 @@ from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.rllink import Codec, Episodes
 from rlwire.codecs.rlx import encode
 from rlwire.codecs.websocket.frames import FrameEncoder
+from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import dissector
 from rlwire.recording.messages import UNKNOWN, Packet, RecordedConnection
@@ -24,6 +25,7 @@ from rlwire.registry import PROTOCOLS
 from rlwire.urls import parse_url
 from rlwire.websocket import connect
 from tests.conftest import _same
+from tests.raising import raised
 from tests.recording.captures import AgentAndPolicy, damage, dissected, relay
 
 LABELS = [label for label in PROTOCOLS if label != "perlert"]
@@ -256,6 +258,14 @@ def test_dissector_names_the_damaged_path_and_decodes_the_next_message():
     assert over.size == 7
     (after,) = made.dissect(b"x:", True)
     assert (after.kind, after.offset) == ("damaged", 7)
+
+
+def test_dissectors_name_properties_and_refuse_messages_without_a_sid():
+    request = dm.encode_request(dm.encode_property_request(dm.ReadPropertyRequest("wind")))
+    found = dissector("dm-env-rpc").decode(request, True, 1)
+    assert (found.kind, found.value["extension"]["key"]) == ("ReadPropertyRequest", "wind")
+    for page in (b"[1]", b'{"sid": null}'):
+        assert "sid" in str(raised(DecodeError, dissector("rlx-ws").decode, page, True, None))
 
 
 def test_dissector_decodes_websocket_frames():
