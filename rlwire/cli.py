@@ -124,6 +124,8 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             add_arguments(its, name)
     if "_ARGCOMPLETE" in os.environ:
         importlib.import_module("argcomplete").autocomplete(parser)
+    if not arguments:
+        parser.exit(2, parser.format_help())
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         its = getattr(given, "parser", parser)

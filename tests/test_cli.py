@@ -170,6 +170,11 @@ def test_help_of_each_protocol_lists_its_options(scheme, capsys):
     assert [each.flag for each in options if each.read and each.flag not in output] == []
 
 
+def test_program_without_a_command_lists_all(capsys):
+    assert raised(SystemExit, main, []).code == 2
+    assert "  inspect " in capsys.readouterr().err
+
+
 def test_ctrl_c_during_imports_exits_without_a_traceback(tmp_path, monkeypatch, capsys):
     (tmp_path / "interrupted.py").write_text("raise KeyboardInterrupt")
     monkeypatch.chdir(tmp_path)
