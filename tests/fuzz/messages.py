@@ -16,7 +16,7 @@ from rlwire.codecs.rfb import messages as rfb_messages
 from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake as websocket_handshake
-from rlwire.sessions.rewarder.rules import Push
+from rlwire.limits import DEFAULT
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 DEPTH = np.arange(6, dtype=np.uint16).reshape(2, 3)
@@ -246,8 +246,10 @@ def seeds(decoder):
         some = [msgpack.encode(m, arrays=a) for m in MSGPACK for a in dialects]
         return [*with_options(range(3), *some), *with_options(range(6, 9), *some)]
     if decoder == "rewarder":
-        binary = Push(REWARDER_ARRAYS, 0.5, arrays=True).numbered(5, True)
-        return with_options(0, *map(rewarder.encode, REWARDER), b"".join(binary))
+        step = rewarder.EnvStep(1.5, False, {"a": 1}, np.zeros(9, np.float32), episode_id="1")
+        messages = (REWARDER_ARRAYS, step, rewarder.AgentAction([("Action", 3)]))
+        binary = (rewarder.encode_binary(each, 0.5, 5, DEFAULT) for each in messages)
+        return with_options(0, *map(rewarder.encode, REWARDER), *map(b"".join, binary))
     if decoder == "perlert":
         from_server = [perlert.encode(message) for message in PERLERT_SERVER]
         return [
