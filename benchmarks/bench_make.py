@@ -1,29 +1,28 @@
 """Times environments by URL beside their protocol's own client, 64 of them, and gateways.
 
-CartPole-v1 is served over dm_env_rpc by processes with ``workers="asyncio"``. The tables compare a
-step of `rlwire.make` with one of the client, a step of `rlwire.make_vec` over 64 endpoints of two
-servers with 64 single steps, and a step through each gateway of docs/howto/gateway.md with one
-without it, in lockstep and without pixels. Figures are medians of turns.
+CartPole-v1 is served over dm_env_rpc by processes with ``workers="asyncio"``. The gateways are of
+docs/howto/gateway.md, in lockstep and without pixels. Figures are medians of turns.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import multiprocessing
 from collections.abc import Callable
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from pairs import TINY, print_head, print_table
+from rounds import InBlocks, awaiting, block_of
 
-import rlwire
+import rlwire.aio
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType
 
 TURNS = 1 if TINY else 21
-SECONDS = 0.01 if TINY else 0.2
+BLOCK = 4 if TINY else 256
 MANY = 4 if TINY else 64
 NAMES = ("observation", "reward", "discount")
 PROCESSES = multiprocessing.get_context("spawn")
@@ -65,8 +64,7 @@ def environment_step(env: Any) -> Callable[[], None]:
     env.reset(seed=1)
 
     def step() -> None:
-        _, _, terminated, truncated, _ = env.step(1)
-        if terminated or truncated:
+        if any(env.step(1)[2:4]):
             env.reset()
 
     return step
@@ -85,25 +83,23 @@ def client_step(client: Any) -> Callable[[], None]:
     return step
 
 
-def of_vector(envs: Any) -> Callable[[], None]:
-    """Step all environments."""
-    envs.reset(seed=1)
-    actions = np.ones(envs.num_envs, np.int64)
-    return lambda: envs.step(actions)
+def awaited_step(env: Any, loop: asyncio.AbstractEventLoop) -> InBlocks:
+    """The same with `rlwire.aio.make`."""
+    loop.run_until_complete(env.reset(seed=1))
 
+    async def step() -> None:
+        if any((await env.step(1))[2:4]):
+            await env.reset()
 
-def turn(step: Callable[[], None]) -> float:
-    """Return the median microseconds of a step."""
-    times, until = [], perf_counter() + SECONDS
-    while (begin := perf_counter()) < until:
-        step()
-        times.append(perf_counter() - begin)
-    return median(times) * 1e6
+    return awaiting(loop, step)
 
 
 def row(name: str, one: Any, against: str, other: Any, most: float, times: int = 1) -> Any:
     """Return the medians of both, and of the ratios of each turn."""
-    pairs = [(turn(one), times * turn(other)) for _ in range(TURNS)]
+    pairs = [
+        (median(block_of(one, BLOCK)) / 1e3, times * median(block_of(other, BLOCK)) / 1e3)
+        for _ in range(TURNS)
+    ]
     ours, theirs = map(median, zip(*pairs, strict=True))
     ratio = median(mine / yours for mine, yours in pairs)
     met = "yes" if ratio <= most else "no"
@@ -120,12 +116,18 @@ if __name__ == "__main__":
 
         near, far = (start(CART, RPC, workers="asyncio") for _ in range(2))
         one, other = (start(CART, REWARDS, lockstep=True) for _ in range(2))
-        many = of_vector(enter(rlwire.make_vec([near, far] * (MANY // 2))))
+        envs, loop = enter(rlwire.make_vec([near, far] * (MANY // 2))), asyncio.new_event_loop()
+        envs.reset(seed=1)
+        many = functools.partial(envs.step, np.ones(MANY, np.int64))
+        env = loop.run_until_complete(rlwire.aio.make(near).__aenter__())
+        stack.callback(lambda: loop.run_until_complete(env.close()))
+        awaited = awaited_step(env, loop)
         client = client_step(enter(rlwire.connect(near)))
         played = environment_step(simulated(stack))
         browser, trainer, tool = start(far, REWARDS, lockstep=True), start("", RPC), start(one, RPC)
         rows = [
             row("make(url).step", at(near), "the client's step", client, 1.3),
+            row("aio.make(url).step", awaited, "make(url).step", at(near), 1.3),
             row(f"make_vec of {MANY}", many, f"{MANY} times one step", at(near), 0.5, MANY),
             row("universe, behind it dm_env_rpc", at(browser), "dm_env_rpc", at(far), 8),
             row("dm_env_rpc, behind it RLX", at(trainer), "RLX", played, 4),
