@@ -196,7 +196,7 @@ class _DmEnvRpcClient(waits.ClientBase):
             EncodeError, LocalProtocolError: nothing was sent; the connection stays open.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
-        return self._checked(request, (yield self._exchange(request)))
+        return self._checked(request, (yield self.exchange(request)))
 
     @driven
     def reconnect(
@@ -258,7 +258,7 @@ class _DmEnvRpcClient(waits.ClientBase):
         return reply
 
     _dial: Any
-    _exchange: Any
+    exchange: Any
     _sleep: Any
 
     def _open(self, backoff: Backoff) -> Waits[None]:
@@ -349,12 +349,13 @@ class Client(Blocking, _DmEnvRpcClient):
 
         Errors are those of `request`; EncodeError if a value does not fit its spec.
         """
-        reply = self._exchange(self._step(actions, requested))  # hot path: no generator
+        reply = self.exchange(self._step(actions, requested))  # hot path: no generator
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
 
-    def _exchange(self, request: codec.Request | Step) -> Any:
+    def exchange(self, request: codec.Request | Step) -> Any:
+        """Send a request and return its reply, which may be an error `Status`."""
         connection = None if self._sent else self._connection
         try:
             return (connection or self._connected()).exchange(request)
@@ -458,12 +459,13 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         self, actions: Mapping[str, Any] | None = None, requested: Iterable[str] | None = None
     ) -> StepResult:
         """Take a step, as `Client.step`."""
-        reply = await self._exchange(self._step(actions, requested))
+        reply = await self.exchange(self._step(actions, requested))
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
 
-    async def _exchange(self, request: codec.Request | Step) -> Any:
+    async def exchange(self, request: codec.Request | Step) -> Any:
+        """Send a request and return its reply, as `Client.exchange`."""
         async with self._lock:
             try:
                 return await self._connected().exchange(request)

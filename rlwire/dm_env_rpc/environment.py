@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,8 @@ _TERMINATED = codec.EnvironmentStateType.TERMINATED
 _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
 
 
-def _late(error: DeadlineExceeded) -> DeadlineExceeded:
-    if "Timeouts.write" in str(error):  # the request was not sent
+def _late(error: Exception) -> Exception:
+    if not isinstance(error, DeadlineExceeded) or "Timeouts.write" in str(error):  # was not sent
         return error
     return DeadlineExceeded(
         f"{error}: the environment takes longer than Timeouts.idle, or its step waits for other "
@@ -102,6 +103,8 @@ class DmEnvRpcEndpoint(Endpoint):
         self._decode = InfoCodec(self.client.limits).decode
         theirs = {spec.name: spec for spec in seen.values() if spec.name in names}
         self._bounded = {s.name for s in theirs.values() if not (s.min is None and s.max is None)}
+        # Those that are checked in each step; a variable shape has a negative product.
+        self._checked = {name for name in self._bounded if prod(theirs[name].shape) <= _LARGE}
         self._fixed = {
             ours.name: tuple(ours.shape)
             for ours in self._observations.specs
@@ -179,15 +182,13 @@ class DmEnvRpcEndpoint(Endpoint):
         return self._actions.flatten(action)
 
     def step(self, action: Any) -> Outcome:
-        if self.client.pending or self._lost is not None:
+        if not self._running or self.client.pending or self._lost is not None:
             return super().step(action)
-        actions, self._settings = self._flattened(action), None
+        actions, self._settings = self._actions.flatten(action), None
         try:
-            result = self.client.step(actions, self._requested)
-        except DeadlineExceeded as error:
-            return self._truncated(_late(error))
+            result = self.client.exchange(Step(actions, self._requested))
         except _LOST as error:
-            return self._truncated(error)
+            return self._truncated(_late(error))
         return self._outcome(result)
 
     def finish(self) -> Outcome:
@@ -203,8 +204,6 @@ class DmEnvRpcEndpoint(Endpoint):
             if self._watched is not None:
                 self.client.cancel()
             raise
-        if type(result) is Status:
-            raise StatusError.of(result)
         return self._outcome(result)
 
     def _truncated(self, error: Exception) -> Outcome:
@@ -212,8 +211,10 @@ class DmEnvRpcEndpoint(Endpoint):
         logger.warning("%s: lost; the episode is truncated: %s", self.client.address, error)
         return self._last, 0.0, False, True, {"lost": self._lost}
 
-    def _outcome(self, result: StepResult) -> Outcome:
+    def _outcome(self, result: StepResult | Status) -> Outcome:
         """Return what a step's result says."""
+        if type(result) is not StepResult:
+            raise StatusError.of(result)  # type: ignore[arg-type]
         seen, state = result.observations, result.state
         terminated, self._running = state == _TERMINATED, state == _RUNNING
         truncated = not (terminated or self._running)
@@ -305,13 +306,12 @@ class DmEnvRpcEndpoint(Endpoint):
         return {}
 
     def _observation(self, seen: dict[str, Any], most: int = _LARGE) -> Any:
-        if self._fixed or self._bounded:
-            self._check(seen, most)
-        if self._only is not None:
-            return seen[self._only]
-        return self._observations.build(seen)
+        bounded = self._checked if most == _LARGE else self._bounded
+        if self._fixed or bounded:
+            self._check(seen, bounded, most)
+        return self._observations.build(seen) if self._only is None else seen[self._only]
 
-    def _check(self, seen: dict[str, Any], most: int) -> None:
+    def _check(self, seen: dict[str, Any], bounded: set[str], most: int) -> None:
         """Reject shapes other than those of a given space; log values out of range, once each."""
         for name, shape in self._fixed.items():
             if np.shape(seen[name]) != shape:
@@ -319,9 +319,10 @@ class DmEnvRpcEndpoint(Endpoint):
                     f"{self.client.address}: the observation {quoted(name)} has shape "
                     f"{np.shape(seen[name])}, but observation_space has {shape}"
                 )
-        outside = self._ranges.find_outside(seen, self._bounded, most)
+        outside = self._ranges.find_outside(seen, bounded, most)
         if outside is not None:
             self._bounded.discard(outside[0])
+            self._checked.discard(outside[0])
             logger.warning("%s: the observation %s; logged once", self.client.address, outside[1])
 
     def _changed(self) -> RemoteProtocolError:

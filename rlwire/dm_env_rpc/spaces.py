@@ -120,16 +120,16 @@ class Structure:
         if single is not None:
             tensors[single.spec.name] = single.to_wire(value)
             return tensors
-        parts = iter(self._tree.parts(value))
-        for name, to_wire in self._to_wire:
-            tensors[name] = to_wire(next(parts))
+        for (name, to_wire), part in zip(self._to_wire, self._tree.parts(value), strict=False):
+            tensors[name] = to_wire(part)
         return tensors
 
     def build(self, tensors: Mapping[str, Any]) -> Any:
         """Return the value of these tensors; all names are required."""
         single = self._single
         if single is not None:
-            return single.to_native(tensors[single.spec.name])
+            value = tensors[single.spec.name]  # of `to_native`'s type if it is a scalar
+            return value if type(value) is single.to_native else single.to_native(value)
         return self._tree.build([to_native(tensors[name]) for name, to_native in self._to_native])
 
     def fill(self, number: float) -> dict[str, Any]:
@@ -198,11 +198,12 @@ def plain_setting(value: Any) -> Any:
 def _number_to_wire(name: str, wire: np.dtype[Any], exact: bool = True) -> Convert:
     scalar = wire.type
     floating, boolean = wire.kind == "f", wire.kind == "b"
+    plain = (scalar, float) if wire.char == "d" else (scalar,)  # the encoder converts a float
     least, most = exact_range(wire)
 
     def to_wire(value: Any) -> Any:
         kind = type(value)
-        if kind is scalar or (exact and kind is np.ndarray and value.dtype == wire):
+        if kind in plain or (exact and kind is np.ndarray and value.dtype == wire):
             return value
         if kind is int and not boolean and least <= value <= most:
             return value  # the encoder converts it

@@ -444,7 +444,7 @@ cdef class Http2Core:
                     message = PyBytes_FromStringAndSize(<const char *> p, length)
                 else:
                     begin = <Py_ssize_t> at
-                    message = memoryview(frame).cast("B")[begin : begin + length]
+                    message = (frame if type(frame) is memoryview else memoryview(frame))[begin : begin + length]
                 p += length
                 n -= length
                 at += length

@@ -479,12 +479,9 @@ class Http2Session(Layer):
 
     # Ends.
 
-    def _fail(self, error: RlwireError) -> None:
-        code = error.code if isinstance(error, Http2Error) else frames.ENHANCE_YOUR_CALM
-        self.close_connection(code, self._reason(error))
-
-    def _reason(self, error: RlwireError) -> str:
-        return for_peer(error, "the client" if self.client else "the server")
+    def _fail(self, error: RlwireError, otherwise: int = frames.ENHANCE_YOUR_CALM) -> None:
+        code = error.code if isinstance(error, Http2Error) else otherwise
+        self.close_connection(code, for_peer(error, "the client" if self.client else "the server"))
 
     def close_connection(self, code: int = frames.NO_ERROR, text: str = "") -> None:
         if self.phase is not _CLOSED:
@@ -520,8 +517,7 @@ class Http2Session(Layer):
 
     def reject(self, error: RlwireError) -> Sequence[Buffer]:
         late = isinstance(error, DeadlineExceeded)
-        code = frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM
-        self.close_connection(code, self._reason(error))
+        self._fail(error, frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM)
         return self.output()
 
     def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
