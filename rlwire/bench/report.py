@@ -93,7 +93,6 @@ PEERS = {
     "pipe": "pickle in a Pipe",
     "AsyncVec": "AsyncVectorEnv",
     "SubprocVec": "SB3's SubprocVecEnv",
-    "ZeroMQ": "pickle over pyzmq",
     "grpcio": "the original dm_env_rpc",
 }
 """Whose protocol or program a row is, by its name."""

@@ -40,15 +40,12 @@ class Rival(Row):
         ours, theirs = multiprocessing.Pipe()
         with self._other(_serve_pipe, theirs, self.payload.steps) as server, ours:
             theirs.close()
-            yield _asking(ours.send, ours.recv, server)
 
+            def ask(number: int) -> Any:
+                ours.send(number)
+                return ours.recv()
 
-def _asking(send: Callable[[int], Any], receive: Callable[[], Any], far: ServerProcess) -> Exchange:
-    def ask(number: int) -> Any:
-        send(number)
-        return receive()
-
-    return Exchange(ask, lambda reply: reply[:2], far.cpu_time)
+            yield Exchange(ask, lambda reply: reply[:2], server.cpu_time)
 
 
 def _serve_pipe(
@@ -57,32 +54,6 @@ def _serve_pipe(
     report("a pipe")
     while True:
         pipe.send(tuple(steps[pipe.recv()]))
-
-
-class _ZeroMQ(Rival):
-    """Pickles over pyzmq's REQ and REP sockets."""
-
-    @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        import zmq
-
-        with (
-            self._other(_serve_zmq, self.payload.steps) as server,
-            zmq.Context() as context,
-            context.socket(zmq.REQ) as socket,
-        ):
-            socket.linger = 0
-            socket.connect(server.address)
-            yield _asking(socket.send_pyobj, socket.recv_pyobj, server)
-
-
-def _serve_zmq(report: Callable[[str], None], steps: Sequence[BenchStep]) -> None:
-    import zmq
-
-    with zmq.Context() as context, context.socket(zmq.REP) as socket:
-        report(f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}")
-        while True:
-            socket.send_pyobj(tuple(steps[socket.recv_pyobj()]))
 
 
 class _Original(Row):
@@ -194,7 +165,7 @@ _VECTORS: dict[str, tuple[str, dict[str, Any]]] = {
     "AsyncVec": ("gymnasium.vector:AsyncVectorEnv", {"context": "spawn"}),
     "SubprocVec": ("stable_baselines3.common.vec_env:SubprocVecEnv", {"start_method": "spawn"}),
 }
-_NEEDS = {"ZeroMQ": "zmq", "grpcio": "dm_env_rpc.v1.connection"}
+_NEEDS = {"grpcio": "dm_env_rpc.v1.connection"}
 
 
 def missing(name: str) -> str:
@@ -204,7 +175,7 @@ def missing(name: str) -> str:
         if needed is not None:
             resolve_name(needed)
     except ImportError as error:
-        package = {"zmq": "pyzmq"}.get(error.name or "", (error.name or "").partition(".")[0])
+        package = (error.name or "").partition(".")[0]
         return f"{error}: pip install {package.replace('_', '-')}"
     return ""
 
@@ -213,7 +184,6 @@ RIVALS: dict[str, type[Row]] = {
     "pipe": Rival,
     "AsyncVec": _Vector,
     "SubprocVec": _Vector,
-    "ZeroMQ": _ZeroMQ,
     "grpcio": _Original,
 }
 """Other libraries between an agent and an environment in another process, by name."""
