@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlwire.bench.payloads import BenchStep
-from rlwire.bench.processes import BenchError, ServerProcess, die_with_parent, ignoring_sigint, pin
+from rlwire.bench.processes import BenchError, die_with_parent, ignoring_sigint, pin
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.bench.rows import Exchange, Row, relayed
 from rlwire.urls import parse_url
