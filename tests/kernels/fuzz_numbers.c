@@ -189,8 +189,8 @@ static double some_double(void) {
     uint64_t bits = chance();
     switch (below(6)) {
     case 0: value = rlw_bits_double(bits); break;
-    case 1: value = (double)(bits % 2000001) / pow(10, (double)below(8)); break;
-    case 2: value = (double)bits / 1.8e19 * pow(10, (double)below(12)); break;
+    case 1: value = (double)(bits % 2000001) / (double)rlw_ten_to((unsigned)below(8)); break;
+    case 2: value = (double)bits / 1.8e19 * (double)rlw_ten_to((unsigned)below(12)); break;
     case 3: value = ldexp((double)(bits % 1000), (int)below(2100) - 1074); break;
     case 4: value = ldexp((double)(bits % 100000), -(int)below(24)); break; /* often a tie */
     default: value = ldexp(1.0, (int)below(2100) - 1074); break;

@@ -21,11 +21,16 @@ static int scanned(const char *text, rlw_decimal *d) {
 CASE(parts_of_a_decimal) {
     rlw_decimal d;
     EQUAL(scanned("-12.5e-3", &d), 8);
-    CHECK(d.negative && !d.infinite && !d.nan);
+    CHECK(d.negative && d.mantissa == 125 && d.exponent == -4 && !d.whole && !d.rough);
     EQUAL(d.size, 7);
-    EQUAL(scanned("12e", &d), 2);
+    EQUAL(scanned("9999999999999999999", &d), 19);
+    CHECK(!d.rough && d.whole && d.mantissa == UINT64_C(9999999999999999999));
+    EQUAL(scanned("10000000000000000000", &d), 20);
+    CHECK(d.rough && d.whole);
+    EQUAL(scanned("0.0000000000000000000009", &d), 24);
+    CHECK(!d.rough && d.mantissa == 9 && d.exponent == -22);
     EQUAL(scanned("-inf", &d), 4);
-    CHECK(d.infinite && d.negative && !d.nan);
+    CHECK(d.infinite && d.negative && !d.nan && !d.whole);
 }
 
 static int writes(const uint8_t *room, const uint8_t *end, const char *expected) {
@@ -64,7 +69,8 @@ CASE(forms_of_numbers) {
 
 CASE(integers) {
     uint8_t room[32];
-    uint64_t natural = 0;
+    uint64_t natural = 0, power = 1;
+    unsigned digits;
 #define PARSE(text) rlw_parse_u64(bytes(text), bytes(text) + strlen(text), UINT64_MAX, &natural)
     CHECK(PARSE("18446744073709551615") && natural == UINT64_MAX);
     CHECK(!PARSE("18446744073709551616") && !PARSE("20000000000000000000"));
@@ -75,6 +81,11 @@ CASE(integers) {
 #undef PARSE
     CHECK(writes(room, rlw_put_i64(room, INT64_MIN), "-9223372036854775808"));
     CHECK(writes(room, rlw_put_u64(room, UINT64_MAX), "18446744073709551615"));
+    for (digits = 1; digits <= 20; digits++) {
+        EQUAL(rlw_count_digits(power), digits);
+        EQUAL(rlw_count_digits(power - 1), digits > 1 ? digits - 1 : 1);
+        power *= 10;
+    }
 }
 
 static rlw_status integers_of(const char *text, size_t count, size_t *at) {
