@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary, ref
 
 from rlwire.transports.socket_calls import open_timer
@@ -18,13 +18,17 @@ _FINEST, _COARSEST = 0.01, 1.0  # seconds between two checks
 _NEVER = float("inf")
 
 
+class Timed(Protocol):
+    def check_timeouts(self, now: float) -> object: ...
+
+
 class TimeoutTimer:
     """Calls `check_timeouts` of all connections of a loop, at a fixed interval."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # `_all` keeps this object, which must not keep the loop or its connections alive.
         self._loop = ref(loop)
-        self._ticks: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        self._ticks: WeakKeyDictionary[Timed, float] = WeakKeyDictionary()
         self._tick = _NEVER  # seconds between two checks
         self._file = -1
         self._handle: ref[asyncio.TimerHandle] | None = None  # it refers to the loop
@@ -51,13 +55,13 @@ class TimeoutTimer:
             times.append(due - loop.time())
         self.check(connection, min(max(min(times) / 8, _FINEST), _COARSEST) if times else _NEVER)
 
-    def check(self, connection: Any, tick: float) -> None:
+    def check(self, timed: Timed, tick: float) -> None:
         """Call its `check_timeouts` every `tick` seconds, or more often, until `discard`."""
-        self._ticks[connection] = tick
+        self._ticks[timed] = tick
         self._check_every(min(tick, self._tick))
 
-    def discard(self, connection: Any) -> None:
-        self._ticks.pop(connection, None)
+    def discard(self, timed: Timed) -> None:
+        self._ticks.pop(timed, None)
         if not self._ticks:
             self._check_every(_NEVER)
 
@@ -91,8 +95,8 @@ class TimeoutTimer:
             with contextlib.suppress(OSError):
                 os.read(self._file, 8)
         now = loop.time()
-        for connection in list(self._ticks):
-            connection.check_timeouts(now)
+        for timed in list(self._ticks):
+            timed.check_timeouts(now)
         # The connection with the finest tick may be gone.
         self._check_every(min(self._ticks.values(), default=_NEVER))
 
