@@ -85,8 +85,7 @@ def test_remote_environment_numbers_first_mid_and_last_steps(reference_server):
         assert remote.step(voyage.actions(0, 0)).mid()
         assert "must be a mapping" in str(raised(EncodeError, remote.step, 3))
         assert "no entry 'course'" in str(raised(EncodeError, remote.step, {"fly": 1}))
-        step = remote.step(voyage.actions(0, 1))
-        assert step.observation["log"]["day"] == 2
+        assert remote.step(voyage.actions(0, 1)).observation["log"]["day"] == 2
         assert remote.reset().first()
         assert remote.reset().observation["log"]["day"] == 0
 
@@ -118,8 +117,7 @@ class Nested(dm_env.Environment):
         return dm_env.restart(np.zeros(1))
 
     def step(self, action):
-        reward = {"good": float(action), "bad": np.float32([1, 2])}
-        return dm_env.transition(reward, np.ones(1))
+        return dm_env.transition({"good": float(action), "bad": np.float32([1, 2])}, np.ones(1))
 
 
 def test_nested_reward_reaches_dm_env_clients_and_the_info():
@@ -185,8 +183,7 @@ def test_spaces_convert_to_dm_env_specs(space, expected):
 
 
 def test_nested_spaces_convert_to_nested_specs():
-    space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Text(1)])})
-    found = specs_of(space)
+    found = specs_of(spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Text(1)])}))
     assert found == {"a": (specs.DiscreteArray(2, np.int64), specs.StringArray(()))}
     unsupported = spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))})
     assert "Sequence at a, " in str(raised(EncodeError, specs_of, unsupported))

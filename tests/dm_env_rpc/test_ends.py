@@ -40,8 +40,7 @@ class EchoWorld(World):
 
 def play(client):
     client.connect()
-    world = client.create_world()
-    client.join_world(world)
+    client.join_world(client.create_world())
     client.step()
     client.step({"act": np.zeros(300_000, np.float32)})
     client.reset()

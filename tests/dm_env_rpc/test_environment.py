@@ -18,7 +18,7 @@ from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError, Remote
 from rlwire.limits import DEFAULT
 from rlwire.transports.sockets import Backoff
 from tests.dm_env_rpc.worlds import Canvas
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 NESTED = spaces.Dict(
     {
@@ -76,8 +76,7 @@ def cartpole():
 
 def test_nested_spaces_and_values_equal_the_local_environments(serve):
     server = serve(Nested, accepts=["options.from"])
-    like = {"observation_space": NESTED, "action_space": ACTIONS}
-    for given in ({}, like):
+    for given in ({}, {"observation_space": NESTED, "action_space": ACTIONS}):
         with RemoteEnvironment(DmEnvRpcEndpoint(server.address, **given)) as env:
             assert env.action_space == ACTIONS
             assert env.observation_space["pair"] == NESTED["pair"]
@@ -104,8 +103,7 @@ def test_nested_spaces_and_values_equal_the_local_environments(serve):
 )
 def test_client_rejects_spaces_that_mismatch_the_servers_specs(serve, given, expected):
     server = serve(cartpole)
-    with pytest.raises(EncodeError, match=expected):
-        DmEnvRpcEndpoint(server.address, **given)
+    raised_with(EncodeError, expected, DmEnvRpcEndpoint, server.address, **given)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +185,7 @@ def test_client_reconnects_to_a_restarted_server_of_the_same_spaces(serve):
 
 
 def test_interrupted_reply_is_not_used_for_the_next_request(serve):
-    server = serve(cartpole)
-    endpoint = DmEnvRpcEndpoint(server.address)
+    endpoint = DmEnvRpcEndpoint(serve(cartpole).address)
     with RemoteEnvironment(endpoint) as env:
         env.reset(seed=1)
         endpoint.begin_step(0)  # and nobody waits for it

@@ -344,8 +344,7 @@ def test_given_instance_is_used_and_not_closed():
     first.join({}).close()
     first.close()
     assert not walk.closed
-    second = worlds({})
-    assert second.join({}).begin().state == RUNNING
+    assert worlds({}).join({}).begin().state == RUNNING
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gymnasium import spaces
 import rlwire
 from rlwire.errors import EncodeError, LimitExceeded, RemoteProtocolError, RlwireError
 from tests.dm_env_rpc.worlds import grpcio_server
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 Tensor = Any
 NAN, INF = float("nan"), float("inf")
@@ -255,8 +255,7 @@ def test_observation_space_option_replaces_a_variable_dimension(foreign):
     with rlwire.make(foreign.url, observation_space=space) as env:
         assert env.reset()[0]["a"].shape == (3,)
         foreign.replies_with(np.ones(4, np.float32))
-        with pytest.raises(RemoteProtocolError, match=r"\(4,\).*\(3,\)"):
-            env.step({"a": np.ones(2, np.float32)})
+        raised_with(RemoteProtocolError, r"\(4,\).*\(3,\)", env.step, {"a": np.ones(2, np.float32)})
 
 
 @pytest.mark.parametrize("value", [[0.0, 2.0], [NAN, 0.0], [-1.5, 0.0]])

@@ -32,9 +32,8 @@ def make(workers):
 
 
 def status(call):
-    with pytest.raises(grpc.RpcError) as raised:
-        list(call)
-    return raised.value.code(), raised.value.details()
+    error = raised(grpc.RpcError, list, call)
+    return error.code(), error.details()
 
 
 LARGE = AnyMessage("a/b", bytes(5000))

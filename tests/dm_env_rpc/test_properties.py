@@ -82,8 +82,7 @@ class TestServerSide:
 
     def test_broadcast_property_values_are_limited_by_their_encoded_size(self, properties):
         value = bytes.fromhex("0a060a04000000007a0480808010")  # a float32 that stands for 2**25
-        wire = b"\x12\x13\x0a\x01x\x12\x0e" + value
-        message = d.AnyMessage(d.PROPERTY_REQUEST_URL, wire)
+        message = d.AnyMessage(d.PROPERTY_REQUEST_URL, b"\x12\x13\x0a\x01x\x12\x0e" + value)
         caught = raised(LimitExceeded, PropertyService(properties), message, None)
         assert caught.limit == "expanded"
         assert caught.maximum < 2**21
@@ -164,8 +163,7 @@ def test_client_rejects_a_reply_of_another_type():
     heard = Heard()
     client = dm_env_rpc.PropertiesExtension(heard)
     heard.response = d.encode_property_response(d.WritePropertyResponse())
-    caught = raised(RemoteProtocolError, client.read, "a")
-    assert "not a WritePropertyResponse" in str(caught)
+    assert "not a WritePropertyResponse" in str(raised(RemoteProtocolError, client.read, "a"))
     heard.response = d.AnyMessage(heard.response.type_url, b"")
     assert "not nothing" in str(raised(RemoteProtocolError, client.read, "a"))
     heard.response = d.encode_property_response(d.ReadPropertyResponse(np.float32([1, 2])))

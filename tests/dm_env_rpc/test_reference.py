@@ -9,19 +9,13 @@ import pytest
 from dm_env import specs
 from dm_env_rpc.v1 import (
     async_connection,
+    compliance,
     connection,
     dm_env_adaptor,
     dm_env_rpc_pb2,
     error,
     spec_manager,
     tensor_utils,
-)
-from dm_env_rpc.v1.compliance import (
-    create_destroy_world,
-    join_leave_world,
-    reset,
-    reset_world,
-    step,
 )
 
 from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, make_spec
@@ -165,17 +159,20 @@ class Voyages:
 
 # The reference's own compliance tests: each of our worlds, with threads and on a loop.
 _COMPLIANCE = [
-    (CreateDestroy, create_destroy_world.CreateDestroyWorld),
-    (JoinLeave, join_leave_world.JoinLeaveWorld),
-    (Served, reset.Reset),
-    (Served, reset_world.ResetWorld),
-    (Stepping, step.Step),
+    (CreateDestroy, compliance.create_destroy_world.CreateDestroyWorld),
+    (JoinLeave, compliance.join_leave_world.JoinLeaveWorld),
+    (Served, compliance.reset.Reset),
+    (Served, compliance.reset_world.ResetWorld),
+    (Stepping, compliance.step.Step),
 ]
 for _ours, _theirs in _COMPLIANCE:
     for _workers in ("threads", "asyncio"):
         _name = f"Test{_theirs.__name__}_{_workers}"
         globals()[_name] = type(_name, (_ours, _theirs), {"workers": _workers})
-    if _theirs not in (create_destroy_world.CreateDestroyWorld, reset_world.ResetWorld):
+    if _theirs not in (
+        compliance.create_destroy_world.CreateDestroyWorld,
+        compliance.reset_world.ResetWorld,
+    ):
         _name = f"Test{_theirs.__name__}_of_an_environment"
         globals()[_name] = type(_name, (Voyages, _ours, _theirs), {})
 del _ours, _theirs  # pytest would collect them

@@ -9,7 +9,7 @@ from rlwire.dm_env_rpc import Client, ClientTLS, Server, ServerTLS, StatusError
 from rlwire.dm_env_rpc.channel import authorization, authorized
 from rlwire.errors import ConnectionClosed
 from rlwire.transports.sockets import Timeouts
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def no_world(settings):
@@ -54,8 +54,7 @@ def test_token_is_required_and_checked(workers, caplog):
         talk(Client(server.address, metadata=[("authorization", "Bearer sesame")]))
         for token, why in (("simsim", "the token is wrong"), (None, "a token is needed")):
             with Client(server.address, auth=token) as client:
-                with pytest.raises(ConnectionClosed, match=f"UNAUTHENTICATED: {why}"):
-                    client.create_world()
+                raised_with(ConnectionClosed, f"UNAUTHENTICATED: {why}", client.create_world)
                 assert client.closed
             assert why in caplog.text
     assert "simsim" not in caplog.text

@@ -16,7 +16,7 @@ from rlwire.errors import ConnectionClosed, EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 from tests.dm_env_rpc.voyage import Voyage
 from tests.dm_env_rpc.worlds import World
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def test_bounds_are_checked_unless_disabled(workers):
@@ -55,11 +55,10 @@ def test_server_limits_calls_of_another_unix_user(tmp_path, monkeypatch):
             elsewhere.setattr("os.geteuid", lambda: 4711)  # who connects is then somebody else
             with Client(address) as other:
                 other.create_world()  # its call is counted before the second one comes
-                with (
-                    Client(address) as second,
-                    pytest.raises(ConnectionClosed, match="max_connections_per_address"),
-                ):
-                    second.create_world()
+                with Client(address) as second:
+                    raised_with(
+                        ConnectionClosed, "max_connections_per_address", second.create_world
+                    )
         with Client(address) as own, Client(address) as another:
             own.create_world()
             another.create_world()
@@ -99,8 +98,7 @@ def test_client_and_server_reject_actions_of_another_dtype_kind(workers):
         rlwire.serve(environment, "dm-env-rpc://127.0.0.1:0", workers=workers) as server,
         Client(server.address) as client,
     ):
-        specs = client.join_world()
-        uids = {spec.name: uid for uid, spec in specs.actions.items()}
+        uids = {spec.name: uid for uid, spec in client.join_world().actions.items()}
         client.step()
         for wrong in OTHER_KINDS:
             (name,) = wrong
@@ -128,6 +126,5 @@ def test_invalid_server_arguments_are_rejected():
     with (
         Server(lambda settings: Voyage(), "127.0.0.1:0") as server,
         Client(server.address) as client,
-        pytest.raises(StatusError, match=r"Voyage.*EnvironmentWorlds"),
     ):
-        client.create_world()
+        raised_with(StatusError, r"Voyage.*EnvironmentWorlds", client.create_world)

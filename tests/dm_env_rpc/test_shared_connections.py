@@ -96,8 +96,7 @@ def test_large_observations_on_a_shared_connection_are_intact():
         envs.reset()
         for first in range(5):
             actions = np.arange(first, first + 4)
-            seen = envs.step(actions)[0]
-            assert (seen == actions[:, None, None, None]).all()
+            assert (envs.step(actions)[0] == actions[:, None, None, None]).all()
 
 
 @pytest.fixture
@@ -166,8 +165,7 @@ def test_failed_call_leaves_other_calls_of_its_connection_open(begin):
 def test_close_from_another_thread_ends_the_shared_connection(begin):
     first = begin()
     first.exchange(b"1")
-    second = begin()
-    closing = threading.Timer(0.2, second.close)
+    closing = threading.Timer(0.2, begin().close)
     closing.start()
     raised(RlwireError, first.receive)
     closing.join()

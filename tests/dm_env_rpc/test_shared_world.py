@@ -197,8 +197,7 @@ def test_environment_error_is_sent_to_every_waiting_agent():
         relay.fails = True
         raised(StatusError, env.step, {"a": 1, "b": 1})
         relay.fails = False
-        found = env.step({"a": 1, "b": 1})
-        assert found[3] == {"a": True, "b": True}
+        assert env.step({"a": 1, "b": 1})[3] == {"a": True, "b": True}
         env.reset(seed=6)
         assert env.step({"a": 1, "b": 1})[0]["a"].tolist() == [8]
     assert relay.closed == 0  # it was handed in

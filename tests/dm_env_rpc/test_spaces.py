@@ -124,8 +124,7 @@ def test_dm_env_values_round_trip(given):
 
 
 def test_decoded_actions_have_the_types_of_their_space():
-    action = space(gym.Discrete(3)).build({"observation": np.int64(2)})
-    assert type(action) is np.int64
+    assert type(space(gym.Discrete(3)).build({"observation": np.int64(2)})) is np.int64
     short = space(gym.Box(0, 9, (), np.int16)).build({"observation": np.int32(2)})
     assert (type(short), short.dtype, short.shape) == (np.ndarray, np.int16, ())
     lone = dm(specs.DiscreteArray(3, np.int16)).build({"observation": np.int32(2)})

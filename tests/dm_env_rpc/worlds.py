@@ -39,8 +39,7 @@ class Agent:
         if "raise" in actions:
             raise actions["raise"]
         self.count += actions.get("add", 1)
-        state = actions.get("end", d.EnvironmentStateType.RUNNING)
-        return d.StepResult(state, self.seen(actions))
+        return d.StepResult(actions.get("end", d.EnvironmentStateType.RUNNING), self.seen(actions))
 
     def seen(self, actions):
         return {"count": np.int64(self.count)}

@@ -27,7 +27,7 @@ from rlwire.rlx import AgentProxy, AgentProxyException, Server, TrainingBase
 from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.rlx.raw_client import ask as ask_rlx
 from tests.rlx.raw_client import connected
 from tests.waiting import eventually
@@ -305,8 +305,7 @@ def test_listener_names_the_missing_space(in_thread, tmp_path, which):
 
     given = {key: space for key, space in SPACES.items() if key != which}
     calling = in_thread(call)
-    with pytest.raises(ValueError, match=f"{which}="):
-        rlwire.listen(f"rlx+unix://{tmp_path}/s", **given)
+    raised_with(ValueError, f"{which}=", rlwire.listen, f"rlx+unix://{tmp_path}/s", **given)
     raised(AgentProxyException, calling.result, 60)
 
 
@@ -385,8 +384,7 @@ def agent():
 
 def test_agent_plays_an_environment(agent):
     assert rlwire.play(lambda: Counting(2), agent.url, episodes=1, seed=5) == [1.0]
-    expected = [(None, [5, 0], False), (0.5, [5, 1], False), (0.5, [5, 2], True)]
-    assert agent.kind.updates == expected
+    assert agent.kind.updates == [(None, [5, 0], False), (0.5, [5, 1], False), (0.5, [5, 2], True)]
 
 
 def test_relaax_agent_receives_terminated_and_truncated_as_terminal(agent):
@@ -397,8 +395,7 @@ def test_relaax_agent_receives_terminated_and_truncated_as_terminal(agent):
 @pytest.mark.parametrize("action", [3, [1, 2], "up", None, 0.5], ids=str)
 def test_player_rejects_an_action_outside_the_space(agent, action):
     agent.kind.answer = action
-    with pytest.raises(errors.RemoteProtocolError, match=r"agent.*the action "):
-        rlwire.play(Counting, agent.url)
+    raised_with(errors.RemoteProtocolError, r"agent.*the action ", rlwire.play, Counting, agent.url)
 
 
 def test_player_plays_an_environment_by_its_server_url(agent):

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from rlwire.environments.driver import drive, is_environment, maker
 from rlwire.errors import EncodeError
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 class Walk(gymnasium.Env):
@@ -110,8 +110,7 @@ def test_driver_drives_pettingzoo_environments():
         "b": (2, 0.5, False, False, {"n": 1}),
     }
     assert driven.step({"a": 0, "b": 0})["b"][0] == 2
-    with pytest.raises(TypeError, match=r"2 agents \(a, b\).*dm_env_rpc"):
-        driven.one("dm_env_rpc")
+    raised_with(TypeError, r"2 agents \(a, b\).*dm_env_rpc", driven.one, "dm_env_rpc")
 
 
 @pytest.mark.parametrize("kind", [Walk, Fall])

@@ -19,11 +19,9 @@ def test_loader_loads_gymnasium_ids_with_their_arguments():
     make = load_environment("gym:CartPole-v1")
     assert {"max_episode_steps", "render_mode"} <= set(inspect.signature(make).parameters)
     accepts = ["max_episode_steps"]
-    world = EnvironmentWorlds(make, accepts=accepts)({"max_episode_steps": 3})
-    agent = world.join({"seed": 1})
+    agent = EnvironmentWorlds(make, accepts=accepts)({"max_episode_steps": 3}).join({"seed": 1})
     agent.begin()
-    states = [agent.step({"action": 1}).state for _ in range(3)]
-    assert states == [1, 1, 3]
+    assert [agent.step({"action": 1}).state for _ in range(3)] == [1, 1, 3]
     with pytest.raises(StatusError, match="accepted: max_episode_steps"):
         EnvironmentWorlds(make, accepts=accepts)({"render_mode": "human"})
     with pytest.raises(ValueError, match="'colour'; it has max_episode_steps, "):
@@ -65,6 +63,5 @@ def test_missing_environments_are_named(name, kind, text):
 
 def test_hinted_module_registers_the_environment():
     pytest.importorskip("ale_py")
-    make = load_environment("gym:ale_py:ALE/Pong-v5")
-    with contextlib.closing(make()) as environment:
+    with contextlib.closing(load_environment("gym:ale_py:ALE/Pong-v5")()) as environment:
         assert environment.action_space.n == 6

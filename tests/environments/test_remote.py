@@ -14,7 +14,7 @@ from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.remote import RemoteEnvironment, spaces_like
 from rlwire.environments.vector import local, remote
 from rlwire.errors import ConnectionClosed, EncodeError
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 class Near(Endpoint):
@@ -75,8 +75,7 @@ def test_spaces_like_accepts_ids_and_instances(like):
 def test_spaces_like_selects_the_agent_of_a_pettingzoo_environment():
     pytest.importorskip("mpe2")
     first = spaces_like("mpe2.simple_speaker_listener_v4:parallel_env")
-    other = spaces_like("mpe2.simple_speaker_listener_v4:parallel_env", "listener_0")
-    assert first != other
+    assert first != spaces_like("mpe2.simple_speaker_listener_v4:parallel_env", "listener_0")
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -176,6 +175,5 @@ def test_vector_closes_its_environments_when_construction_fails():
     fail = functools.partial(gymnasium.make, "NoSuch-v0")
     raised(gymnasium.error.NameNotFound, remote, [*makes[:1], fail])
     points[2].action_space = spaces.Discrete(3)
-    with pytest.raises(EncodeError, match=r"action_space.* 0 .*Discrete\(2\).* 1 "):
-        remote(makes[1:])
+    raised_with(EncodeError, r"action_space.* 0 .*Discrete\(2\).* 1 ", remote, makes[1:])
     assert all(point.closed for point in points)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rlwire.environments.spaces import describe, gymnasium_space, named_space, space_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.test_spaces_by_protocol import SPACES
 
 CARTPOLE = spaces.Box(
@@ -24,8 +24,7 @@ CARTPOLE = spaces.Box(
 @pytest.mark.each("name", SPACES)
 def test_descriptions_of_spaces_round_trip(name):
     space = SPACES[name]
-    text = json.dumps(describe(space), allow_nan=False)
-    back = space_of(json.loads(text))
+    back = space_of(json.loads(json.dumps(describe(space), allow_nan=False)))
     assert back == space
     assert getattr(back, "dtype", None) == getattr(space, "dtype", None)
     if isinstance(space, spaces.Dict):
@@ -53,8 +52,7 @@ def test_descriptions_of_spaces_have_their_documented_form():
     ],
 )
 def test_spaces_without_a_description_are_rejected_with_their_path(space, path):
-    with pytest.raises(EncodeError, match=path):
-        describe(space)
+    raised_with(EncodeError, path, describe, space)
 
 
 def test_dm_env_specs_convert_to_gymnasium_spaces():
@@ -81,8 +79,7 @@ def test_dm_env_specs_convert_to_gymnasium_spaces():
     assert space_of(describe(spec)) == space
     assert gymnasium_space(CARTPOLE) is CARTPOLE
     for odd in (specs.Array((-1,), float), specs.StringArray((2,)), specs.Array((), complex)):
-        with pytest.raises(EncodeError, match=r"no space for .* - at a\.b"):
-            gymnasium_space({"a": {"b": odd}})
+        raised_with(EncodeError, r"no space for .* - at a\.b", gymnasium_space, {"a": {"b": odd}})
 
 
 @pytest.mark.parametrize(
@@ -132,10 +129,8 @@ def test_space_descriptions_over_a_limit_are_rejected():
         ({"box": "uint8", "shape": [1] * 33, "low": 0, "high": 1}, "dims"),
         (deep, "depth"),
     ):
-        with pytest.raises(LimitExceeded, match=limit):
-            space_of(value)
-    with pytest.raises(LimitExceeded, match="items=5"):
-        space_of({"multi_discrete": [2] * 6}, Limits(items=5))
+        raised_with(LimitExceeded, limit, space_of, value)
+    raised_with(LimitExceeded, "items=5", space_of, {"multi_discrete": [2] * 6}, Limits(items=5))
 
 
 ANY = st.recursive(
@@ -166,6 +161,5 @@ def test_named_space_accepts_module_names_and_json():
         ("CartPole-v1", "as 'module:name' or JSON"),
         ("{discrete: 3}", "invalid JSON"),
     ):
-        with pytest.raises(ValueError, match=why):
-            named_space(text)
+        raised_with(ValueError, why, named_space, text)
     assert "one of" in str(raised(DecodeError, named_space, '{"discreet": 3}'))

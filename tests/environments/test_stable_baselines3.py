@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import rlwire
 from rlwire.environments.vector import local
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 pytestmark = pytest.mark.training
 
@@ -82,11 +82,8 @@ def test_sb3_vector_equals_dummy_vec_env(workers):
 def test_sb3_vector_rejects_other_autoreset_modes_and_copy():
     from rlwire.environments.stable_baselines3 import VecEnv
 
-    with (
-        local([Counting], workers=0) as envs,
-        pytest.raises(ValueError, match=r"autoreset_mode='SameStep'"),
-    ):
-        VecEnv(envs)
+    with local([Counting], workers=0) as envs:
+        raised_with(ValueError, r"autoreset_mode='SameStep'", VecEnv, envs)
     assert "copy=" in str(raised(ValueError, ours, 1, workers=0, copy=False))
 
 

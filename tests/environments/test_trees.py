@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError
+from tests.raising import raised_with
 
 CANNOT = "which X cannot carry"
 NESTED = spaces.Dict(
@@ -84,8 +85,7 @@ def test_dm_env_specs_have_a_tree():
     ],
 )
 def test_unsupported_spaces_have_no_tree(space, text):
-    with pytest.raises(EncodeError, match=text):
-        tree_of(space, "the observation", CANNOT)
+    raised_with(EncodeError, text, tree_of, space, "the observation", CANNOT)
 
 
 @pytest.mark.parametrize(
@@ -98,5 +98,4 @@ def test_unsupported_spaces_have_no_tree(space, text):
     ],
 )
 def test_values_of_another_structure_are_rejected_with_their_path(value, text):
-    with pytest.raises(EncodeError, match=text):
-        tree_of(NESTED, "the action", CANNOT).parts(value)
+    raised_with(EncodeError, text, tree_of(NESTED, "the action", CANNOT).parts, value)

@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlwire import errors
 from rlwire.environments import processes, vector
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 # Forked, since many of these environments are made here: from 3.14 on that is not Linux's default.
 FORK = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
@@ -296,8 +296,7 @@ def test_vector_rejects_spaces_without_arrays(way):
 def test_vector_rejects_actions_that_mismatch_its_space(given, expected):
     with local(makes(3), workers=0) as envs:
         envs.reset()
-        with pytest.raises(errors.EncodeError, match=expected):
-            envs.step(given)
+        raised_with(errors.EncodeError, expected, envs.step, given)
 
 
 def test_vector_rejects_seeds_and_masks_of_the_wrong_size():
@@ -366,8 +365,7 @@ def test_vector_closes_all_environments_when_one_close_fails(tmp_path):
             (tmp_path / env.name).touch()
             raise OSError("cannot close")
 
-    made = [functools.partial(Nested, close=close)] * 4
-    envs = local(made, workers=2, caller_steps=True)
+    envs = local([functools.partial(Nested, close=close)] * 4, workers=2, caller_steps=True)
     envs.set_attr("name", list("0123"))
     assert "cannot close" in str(raised(OSError, envs.close))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
@@ -502,8 +500,7 @@ def test_writes_to_an_observation_do_not_reach_the_next(way):
                 observations = each.step(NOTHING)[0]
                 assert shows(observations, steps)
         observations[...] = 200
-        given = without.reset(options={"reset_mask": FIRST_OF_THREE})[0]
-        assert shows(given, 7)
+        assert shows(without.reset(options={"reset_mask": FIRST_OF_THREE})[0], 7)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")

@@ -165,8 +165,7 @@ def _said(pair, side, event):
     """A message to one side, out of its conversation: framed as the other side would."""
     if pair == 0:
         return list(rlx.RLXClientSession()._encode(event))
-    framer = frames.FrameEncoder(side == 1, "any", LIMITS)
-    return list(framer.message(event))
+    return list(frames.FrameEncoder(side == 1, "any", LIMITS).message(event))
 
 
 _TELL = (

@@ -136,8 +136,7 @@ def feed_msgpack(data):
     }
     good, value = agree(lambda copy, b: msgpack.decode(b, copy=copy, **decoder), body)
     if good and arrays == 0:
-        wire = msgpack.encode(value)
-        same(msgpack.decode(wire, **{**decoder, "limits": LIMITS}), value)
+        same(msgpack.decode(msgpack.encode(value), **{**decoder, "limits": LIMITS}), value)
 
 
 def feed_rewarder(data):
@@ -259,8 +258,7 @@ def feed_websocket(data):
             if whole is not None:
                 assert fin
                 assert (whole.encode() if isinstance(whole, str) else whole) == bytes(payload)
-            again = encoder.frame(opcode, payload, fin)
-            assert framer.frame(again)[2] == bytes(payload)
+            assert framer.frame(encoder.frame(opcode, payload, fin))[2] == bytes(payload)
             start += size
     except REFUSED:
         pass

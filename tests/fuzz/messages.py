@@ -293,8 +293,7 @@ def seeds(decoder):
         fields = [(":path", "/a"), ("te", "trailers"), ("a-bin", "AP8"), ("grpc-status", "0")]
         headers = http2_headers.Headers()
         blocks = headers.encode(fields) + headers.encode(fields)
-        sized = b"\x3f\xe1\x1f" + blocks
-        return with_options(0, blocks, sized, b"\x10\x01a\x01b", b"10S", b"%41")
+        return with_options(0, blocks, b"\x3f\xe1\x1f" + blocks, b"\x10\x01a\x01b", b"10S", b"%41")
     if decoder == "rfb":
         return [
             *with_options(range(0, 7, 6), *rfb_rectangles()),

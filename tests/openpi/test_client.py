@@ -21,7 +21,7 @@ theirs = pytest.importorskip("openpi_client.msgpack_numpy")
 # As a program has them that imported them before.
 from openpi_client.msgpack_numpy import Packer, Unpacker, packb, unpackb  # noqa: E402
 
-from tests.raising import raised  # noqa: E402
+from tests.raising import raised, raised_with  # noqa: E402
 
 # The kinds of values that openpi-client's own tests go through, and some more.
 VALUES = {
@@ -149,8 +149,7 @@ def test_custom_hooks_override_the_array_hooks(installed):
     for pack in (packb, lambda value, **options: Packer(**options).pack(value)):
         assert msgpack.unpackb(pack(np.arange(3), default=default)) == repr(np.ndarray)
     packed = packb({"a": np.arange(3)})
-    found = unpackb(packed, object_hook=dict)
-    assert found["a"][b"__ndarray__"] is True
+    assert unpackb(packed, object_hook=dict)["a"][b"__ndarray__"] is True
     unpacker = Unpacker(object_hook=dict)
     unpacker.feed(packed)
     assert unpacker.unpack()["a"][b"__ndarray__"] is True
@@ -208,8 +207,7 @@ def test_drop_in_coexists_with_the_msgpack_numpy_drop_in(same, monkeypatch):
 @pytest.mark.parametrize("name", ["packb", "Unpacker"])
 def test_install_rejects_an_unknown_openpi_client_version(name, monkeypatch):
     monkeypatch.setattr(theirs, name, getattr(msgpack, name))
-    with pytest.raises(RuntimeError, match=f"msgpack_numpy.{name}"):
-        rlwire.install("openpi_client")
+    raised_with(RuntimeError, f"msgpack_numpy.{name}", rlwire.install, "openpi_client")
     assert openpi_client_drop_in._installed is None
 
 

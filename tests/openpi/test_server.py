@@ -114,8 +114,7 @@ def raw():
 
 @contextlib.contextmanager
 def theirs(server):
-    url = f"ws://{server.address}"
-    with websockets.sync.client.connect(url, proxy=None) as client:
+    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as client:
         assert msgpack.decode(client.recv()) == METADATA
         yield client
 

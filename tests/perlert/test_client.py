@@ -10,7 +10,7 @@ from rlwire.perlert import Client
 from rlwire.sessions.perlert import client as sessions
 from rlwire.sessions.perlert.client import PerlertState
 from rlwire.transports import waits
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
 
@@ -69,8 +69,7 @@ def test_frames_returns_every_received_frame_in_order(before, worlds, serving):
         if before == "lobby":
             client.lobby()
         assert eventually(lambda: steps() == 150)
-        frames = client.frames(5)
-        assert [each.step for each in frames] == list(range(first + 1, 151))
+        assert [each.step for each in client.frames(5)] == list(range(first + 1, 151))
 
 
 @pytest.fixture
@@ -86,12 +85,10 @@ def crowd(worlds, serving):
 def test_register_rejects_a_closed_slot_and_names_its_client(crowd):
     one, two, three, four = crowd
     assert one.register("walker_1") == "walker_1"
-    with pytest.raises(PeerError, match=r"crowd:0 at 127.*'walker_1'.*'one'"):
-        two.register("walker_1")
+    raised_with(PeerError, r"crowd:0 at 127.*'walker_1'.*'one'", two.register, "walker_1")
     assert two.register() == "walker_0"
     assert three.register() == "walker_2"
-    with pytest.raises(PeerError, match=r"crowd:0 at 127.*walker_0 \D*two, "):
-        four.register()
+    raised_with(PeerError, r"crowd:0 at 127.*walker_0 \D*two, ", four.register)
     assert "crowd:0 at 127" in str(raised(PeerError, four.register, wait=0.1))
     assert "'walker_9'" in str(raised(DeadlineExceeded, four.register, "walker_9"))
     raised(LocalProtocolError, four.ready)
@@ -160,5 +157,4 @@ def test_last_frame_is_read_after_the_server_has_stopped(worlds, serving, begin)
     ],
 )  # fmt: skip
 def test_invalid_client_arguments_are_rejected(address, instance, options):
-    with pytest.raises(ValueError, match=r".+"):
-        Client(address, instance, **options)
+    raised_with(ValueError, r".+", Client, address, instance, **options)

@@ -57,8 +57,7 @@ def test_dissector_decodes_each_datagram_of_two_episodes(datagrams):
 
 
 def frame(step, timestamp, done=False, extra=None):
-    text = f"{step}.5,{step}"
-    message = perlert.RolloutStep("city", 7, timestamp, step, text, 1.0, done, extra)
+    message = perlert.RolloutStep("city", 7, timestamp, step, f"{step}.5,{step}", 1.0, done, extra)
     return False, perlert.encode(message)
 
 

@@ -76,8 +76,7 @@ def test_reset_during_a_run_waits_for_its_end(worlds, serving, remote):
 
 
 def test_spaces_larger_than_a_datagram_are_sent_in_fragments(worlds, serving, remote, monkeypatch):
-    low = np.linspace(-1, 0, 60, dtype=np.float32)
-    space = spaces.Box(low, 1)
+    space = spaces.Box(np.linspace(-1, 0, 60, dtype=np.float32), 1)
     monkeypatch.setattr(worlds.Walk, "observation_space", space)
     server = serving(worlds.Walk, limits=Limits(datagram=420), env_kwargs={"fail": 0})
     assert remote(server, "Walk").observation_space == space
@@ -133,8 +132,7 @@ def test_server_accepts_actions_by_name_and_by_number(worlds, serving, remote):
     words = ["left", "stay", "right"]
     server = serving(lambda: worlds.Walk(length=9), actions=words)
     for options in ({}, {"actions": words}):  # numbers are read too
-        steps = play(remote(server, "Walk", **options), 2)
-        assert steps[-1][0][0] > 0
+        assert play(remote(server, "Walk", **options), 2)[-1][0][0] > 0
     assert "invalid_action" not in server.statistics()["session"]["dropped"]
 
 

@@ -1,24 +1,21 @@
 """Environments of both kinds as simulations."""
 
 import gymnasium
-import pytest
 from gymnasium import spaces
 
 from rlwire.errors import EncodeError
 from rlwire.perlert.environment import Simulation, simulations_of
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def test_parser_rejects_texts_that_are_not_actions(worlds):
     simulation = Simulation(worlds.Walk())
     for text in ("", "3", "-1", "left", "1.5", "1,2", "nan"):
-        with pytest.raises(ValueError, match=r".+"):
-            simulation.parse("agent0", text)
+        raised_with(ValueError, r".+", simulation.parse, "agent0", text)
     pendulum = Simulation(gymnasium.make("Pendulum-v1"))
     assert pendulum.parse("agent0", "1.25").tolist() == [1.25]
     for text in ("2.5", "inf", "nan", "1,1"):
-        with pytest.raises(ValueError, match=r".+"):
-            pendulum.parse("agent0", text)
+        raised_with(ValueError, r".+", pendulum.parse, "agent0", text)
 
 
 def test_agent_names_are_unique_once_escaped(worlds):

@@ -112,8 +112,7 @@ class World:
 
     def say(self, data, peer, port="lobby"):
         """Hand a datagram in, and look at what follows."""
-        events = getattr(self.session, port).receive(data, peer, self.now)
-        self.look(events)
+        self.look(getattr(self.session, port).receive(data, peer, self.now))
 
     def look(self, events):
         for event in events:

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.errors import EncodeError, LocalProtocolError
 from rlwire.perlert import Client, Server, player
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
 
@@ -38,9 +38,7 @@ def totals(frames):
 
 
 def test_run_sends_every_step_to_its_end(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=10), seed=2**127 + 1)
-    client = begin(server, "Walk")
-    frames = play(client, 2)
+    frames = play(begin(serving(lambda: worlds.Walk(length=10), seed=2**127 + 1), "Walk"), 2)
     assert [frame.step for frame in frames] == list(range(11))
     seen = [text_to_array(frame.observation) for frame in frames]
     # The action comes into force within a few steps; then the place grows by one a step.
@@ -232,8 +230,7 @@ def test_fault_ends_only_the_run_of_its_instance(
         client = begin(server, "Faulty:0")
         assert text_to_mapping(play(client)[-1].extra)["error"] is True
     assert "Faulty:0: the environment failed" in caplog.text
-    other = begin(server, "Faulty:1")
-    assert play(other)[-1].step == 10
+    assert play(begin(server, "Faulty:1"))[-1].step == 10
     client.register()
     client.ready()
     assert play(client)[-1].step == 10
@@ -291,8 +288,7 @@ def test_last_step_is_sent_again_after_stop(worlds, serving):
 
 def test_start_run_starts_a_run_with_open_slots(worlds, serving, begin):
     server = serving(worlds.Crowd)
-    with pytest.raises(LocalProtocolError, match=r"crowd:0.*no client"):
-        server.start_run()
+    raised_with(LocalProtocolError, r"crowd:0.*no client", server.start_run)
     client = begin(server, "crowd", "walker_1")
     eventually(lambda: client.lobby()[1].ready)
     assert "0" in str(raised(ValueError, server.start_run, "crowd:1"))
@@ -350,8 +346,7 @@ def test_server_binds_its_lobby_and_rollout_ports(worlds):
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         server = Server(worlds.Walk, f"127.0.0.1:{port}", rollout_port=0)
-        with pytest.raises(OSError, match=str(port)):
-            server.start()
+        raised_with(OSError, str(port), server.start)
     with server:
         assert server.address.port == port
         assert server.rollout_address.port not in (0, port)
@@ -377,5 +372,4 @@ def test_server_binds_its_lobby_and_rollout_ports(worlds):
     ],
 )  # fmt: skip
 def test_invalid_server_arguments_are_rejected(worlds, options, kind, text):
-    with pytest.raises(kind, match=text):
-        Server(worlds.Walk(), **options)
+    raised_with(kind, text, Server, worlds.Walk(), **options)

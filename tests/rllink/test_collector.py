@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlwire.rllink import EpisodeCollector
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def play(collector, lengths):
@@ -80,14 +80,12 @@ def test_collector_rejects_steps_of_another_structure(step):
         "outputs": {"logp": 1.0},
     }  # fmt: skip
     collector.step(**fits)
-    with pytest.raises(ValueError, match=r"^(a step|the observation)"):
-        collector.step(**{**fits, **step})
+    raised_with(ValueError, r"^(a step|the observation)", collector.step, **{**fits, **step})
     assert len(collector) == 1
 
 
 def test_collector_rejects_steps_before_reset_and_past_the_batch():
-    with pytest.raises(ValueError, match=r"steps.*1.*0"):
-        EpisodeCollector(0)
+    raised_with(ValueError, r"steps.*1.*0", EpisodeCollector, 0)
     collector = EpisodeCollector(1)
     assert "reset" in str(raised(RuntimeError, collector.step, 0, 0.0, 0.0, False))
     collector.reset(0.0)

@@ -16,7 +16,7 @@ from rlwire.codecs.rllink import Codec, Episodes, EpisodesAndGetState, GetState,
 from rlwire.errors import ConnectionClosed, PeerError, RemoteProtocolError, RlwireError
 from rlwire.rllink import AsyncClient, Client, Episode, Server, SetConfig, SetState
 from rlwire.transports.sockets import Backoff, Timeouts
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.waiting import eventually
 
 WEIGHTS = {"rl_module": {"w": np.ones((10, 10), np.float32)}}
@@ -134,8 +134,7 @@ def test_sampled_client_gets_the_same_weights_if_more_steps_are_needed(server):
 def test_wrong_step_count_is_an_error_reply_with_both_counts(server):
     with client_of(server) as client:
         client._connection.send(Episodes([episode(3)], 128))
-        with pytest.raises(PeerError, match=r"128.*3 steps"):
-            client.get_state()
+        raised_with(PeerError, r"128.*3 steps", client.get_state)
         client.connect()
         server.set_state(SetState(2, onnx=b"model"))
         assert client.get_state().weights_seq_no == 2

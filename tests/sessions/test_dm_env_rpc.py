@@ -20,7 +20,7 @@ from rlwire.sessions.dm_env_rpc import (
     DmEnvRpcState,
 )
 from tests.memory import at_most
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED, CLOSED = DmEnvRpcState
 STATES = {state: d.EnvironmentStateType[state.name] for state in (TERMINATED, RUNNING, INTERRUPTED)}
@@ -167,8 +167,7 @@ def test_server_transitions_match_the_state_table(state, request_):
         else:
             assert event == EVENTS[request_]
         if outcome in allowed or outcome == "error":
-            sent = joined(server.send(reply))
-            assert sent == reply_for(outcome)
+            assert joined(server.send(reply)) == reply_for(outcome)
             assert server.state is allowed.get(outcome, state)
             assert not server.pending
         else:
@@ -186,8 +185,7 @@ def test_client_transitions_match_the_state_table(state, request_):
     following = {**ALLOWED[state].get(request_, {}), **LENIENT.get(state, {}).get(request_, {})}
     if not following:
         client = client_in(state)
-        with pytest.raises(errors.LocalProtocolError, match=request_.partition(" ")[0]):
-            client.send(event)
+        raised_with(errors.LocalProtocolError, request_.partition(" ")[0], client.send, event)
         assert client.state is state
         assert client.pending == 0
         assert not client.closed
@@ -433,8 +431,7 @@ def test_transport_error_closes_the_server_session():
     ):
         server = server_in(RUNNING)
         server.receive(d.encode_request(EVENTS["step"]))
-        status = d.decode_response(joined(server.reject(error)))
-        assert status == d.Status(code, str(error))
+        assert d.decode_response(joined(server.reject(error))) == d.Status(code, str(error))
         assert server.closed
         assert not server.pending
         assert server.next_deadline() is None

@@ -16,7 +16,7 @@ from rlwire.errors import DecodeError, RlwireError
 from rlwire.sessions import rlx as rlx_sessions
 from rlwire.sessions import websocket
 from tests.memory import at_most
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 FORGED = "a\n2026-01-01 INFO all is well\x1b[2J\u2028\u202e"
 LONG = "k" * 16_000_000
@@ -62,8 +62,7 @@ def test_error_path_does_not_copy_a_large_key():
 
 def test_error_text_escapes_and_truncates_the_origin():
     client = websocket.WebSocketClientSession("ws://a/", origin="https://a\x9bforged" + "b" * 4000)
-    server = websocket.WebSocketServerSession()
-    text = str(raised(RlwireError, server.receive, client.output()[0]))
+    text = str(raised(RlwireError, websocket.WebSocketServerSession().receive, client.output()[0]))
     assert text.isprintable()
     assert len(text) < 1500
 
@@ -115,9 +114,8 @@ def test_failed_agent_error_reveals_no_address(url):
         if url.startswith("rlx"):
             client.init()
         ask = client.update if url.startswith("rlx") else client.infer
-        with pytest.raises(RlwireError, match="KeyError") as caught:
-            ask({"x": 1})
-    assert "0x" not in str(caught.value)
+        caught = raised_with(RlwireError, "KeyError", ask, {"x": 1})
+    assert "0x" not in str(caught)
 
 
 @pytest.mark.parametrize(

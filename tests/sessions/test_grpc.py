@@ -18,7 +18,7 @@ from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSessi
 from rlwire.sessions.http2.session import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
 from rlwire.sessions.layer import LayerPhase
 from tests.ends import End, carry
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.sessions.http2.peers import METHOD, begin, block, data, frames_of, message, raw_server
 
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
@@ -147,8 +147,7 @@ def test_methods_and_metadata_are_checked_at_construction():
     for metadata in ([("Upper", "x")], [("a", "ü")], [("grpc-x", "y")]):
         raised(errors.EncodeError, GrpcClientSession, GrpcRawMessages(), METHOD, metadata=metadata)
     for options in ({"max_sent": 0}, {"max_streams": 0}, {"ping_interval": -1}):
-        with pytest.raises(ValueError, match=next(iter(options))):
-            GrpcServerSession(**options)
+        raised_with(ValueError, next(iter(options)), GrpcServerSession, **options)
     raised(errors.LocalProtocolError, GrpcClientSession(GrpcRawMessages(), METHOD).send, b"x")
 
 
@@ -171,8 +170,7 @@ def test_silent_peer_is_pinged_and_then_times_out():
     client.tick(9.0)
     assert not any(kind == frames.PING for kind, *_ in frames_of(client.output()))
     client.tick(10.0)
-    asked = client.output()
-    assert [kind for kind, *_ in frames_of(asked)] == [frames.PING]
+    assert [kind for kind, *_ in frames_of(client.output())] == [frames.PING]
     assert client.next_deadline() == 10.0 + PING_TIMEOUT
     assert "ping" in str(raised(errors.DeadlineExceeded, client.tick, 10.0 + PING_TIMEOUT))
     assert client.closed

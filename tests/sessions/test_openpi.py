@@ -95,8 +95,7 @@ def test_invalid_observations_are_rejected(message, error):
     _, server = greeted()
     caught = raised(error, server.receive, message)
     assert server.pending == 0
-    text = server.reject(caught)
-    assert text.startswith(error.__name__)
+    assert server.reject(caught).startswith(error.__name__)
     assert server.closed
 
 

@@ -12,7 +12,7 @@ from rlwire.errors import DecodeError, LimitExceeded, LocalProtocolError, Remote
 from rlwire.limits import Limits
 from rlwire.sessions.rllink import RLlinkClientSession, RLlinkServerSession
 from tests.memory import at_most
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def episode(steps=2):
@@ -169,8 +169,7 @@ def test_timesteps_must_equal_the_steps_of_the_episodes():
     wrong["actions"]["data"] = np.zeros(5)
     for steps in (1, 3):
         frame = r.Codec().encode(r.EpisodesAndGetState([good], steps))
-        with pytest.raises(DecodeError, match=f"timesteps is {steps}, .* 2 steps"):
-            server.receive(frame)
+        raised_with(DecodeError, f"timesteps is {steps}, .* 2 steps", server.receive, frame)
     for invalid in (wrong, 1):
         frame = r.Codec().encode(r.Episodes([good, invalid]))
         assert raised(DecodeError, server.receive, frame).path == "$.episodes[1]"

@@ -7,7 +7,7 @@ import pytest
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.rlx.session import SID, PageReply, PageSession, arrays_of
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def test_request_is_decoded_with_its_sid_and_size():
@@ -43,8 +43,7 @@ def test_sid_is_a_number_or_a_string(sid):
 )  # fmt: skip
 def test_error_without_a_sid_ends_the_session(text, what):
     session = PageSession()
-    with pytest.raises(RemoteProtocolError, match=what):
-        session.receive(text.encode())
+    raised_with(RemoteProtocolError, what, session.receive, text.encode())
     assert session.closed
 
 
@@ -66,8 +65,7 @@ def test_error_without_a_sid_ends_the_session(text, what):
     ],
 )  # fmt: skip
 def test_invalid_json_is_rejected(text, error, what):
-    with pytest.raises(error, match=what):
-        PageSession().receive(text)
+    raised_with(error, what, PageSession().receive, text)
 
 
 def test_reply_is_encoded_with_its_sid():

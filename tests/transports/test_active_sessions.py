@@ -149,8 +149,7 @@ def test_stopping_server_sends_close_code_1001(server, connect):
 
 
 def test_server_reads_messages_sent_with_the_upgrade_request(serve):
-    address = serve()
-    with Raw(address, shake=False) as raw:
+    with Raw(serve(), shake=False) as raw:
         sent = raw.encoder.message("early")[0] + raw.encoder.message(bytes(10_000))[0]
         raw.sock.sendall(REQUEST + sent)
         assert raw.head().startswith(b"HTTP/1.1 101 ")

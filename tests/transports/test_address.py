@@ -4,7 +4,7 @@ import pytest
 
 from rlwire.transports.address import Address, parse
 from rlwire.transports.sockets import connected_socket
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,7 @@ def test_address_parses_socket_address_tuples():
     ],
 )  # fmt: skip
 def test_invalid_addresses_are_rejected(text):
-    with pytest.raises(ValueError, match=r"address|port|path"):
-        parse(text)
+    raised_with(ValueError, r"address|port|path", parse, text)
 
 
 def test_address_resolves_to_family_and_socket_address():

@@ -14,7 +14,7 @@ import pytest
 
 from rlwire import errors
 from rlwire.transports.sockets import Timeouts
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.transports.drivers import drivers, meanwhile
 from tests.waiting import eventually
 
@@ -112,9 +112,8 @@ def test_rejected_peer_that_still_writes_receives_the_reason(ends, blobs, read_f
 
     seen = []
     with meanwhile(flood):
-        with pytest.raises(errors.LimitExceeded, match="received") as caught:
-            connection.receive()
-        connection.reject(caught.value)
+        caught = raised_with(errors.LimitExceeded, "received", connection.receive)
+        connection.reject(caught)
         connection.close()
     assert b"over the limit received=10000" in seen[0]
 
@@ -141,8 +140,7 @@ def test_idle_timeout_leaves_the_connection_open(ends, blobs):
     connection, peer = ends(Timeouts(read=0.4, idle=0.2))
     begun = time.monotonic()
     for call in (connection.receive, lambda: connection.exchange(b"x")):
-        with pytest.raises(errors.DeadlineExceeded, match=r"the peer: .* idle=0\.2"):
-            call()
+        raised_with(errors.DeadlineExceeded, r"the peer: .* idle=0\.2", call)
     assert bounds(begun, 0.39)
     for size in (5, 50_000, 50_000):  # after a large one another is expected
         with meanwhile(peer.sendall, blobs.frame(bytes(size))):
@@ -225,8 +223,7 @@ def test_signals_do_not_change_a_timeout(ends, blobs, come):
 
     with on_alarm(lambda *_: None), meanwhile(disturb):
         begun = time.monotonic()
-        with pytest.raises(errors.DeadlineExceeded, match=r"(read|idle)=0\.4 s"):
-            connection.receive()
+        raised_with(errors.DeadlineExceeded, r"(read|idle)=0\.4 s", connection.receive)
         assert bounds(begun, 0.39)
         stop.set()
 
@@ -321,8 +318,7 @@ def test_failed_handler_can_still_send_its_reply(ends, blobs, read_frame):
         assert [read_frame(peer), read_frame(peer)] == [b"fine", b"sorry"]
     for data in (blobs.frame(b"turn"), blobs.frame(b"fine") + blobs.frame(b"turn")):
         peer.sendall(data)
-        caught = raised(errors.RemoteProtocolError, connection.serve, answer)
-        connection.reject(caught)
+        connection.reject(raised(errors.RemoteProtocolError, connection.serve, answer))
     assert [read_frame(peer) for _ in range(3)] == [
         b"refused: not now",
         b"fine",

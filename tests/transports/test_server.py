@@ -22,7 +22,7 @@ from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
 from rlwire.transports.waits import drive, drive_async
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.transports import drivers
 from tests.waiting import eventually
 
@@ -227,8 +227,7 @@ def test_connection_is_closed_when_no_thread_can_start(server, dial, log, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", begin)
-        connection = dial(server)
-        raised(ConnectionClosed, connection.receive)
+        raised(ConnectionClosed, dial(server).receive)
     assert "can't start new thread" in log.text
     assert dial(server).exchange(b"x") == b"x"
 
@@ -334,5 +333,4 @@ def test_handler_can_stop_its_server(start, dial):
     server = start(converse=handler)
     dial(server).send(b"please")
     assert server.wait(5)
-    with pytest.raises(RuntimeError, match=str(server.address)):
-        server.start()
+    raised_with(RuntimeError, str(server.address), server.start)

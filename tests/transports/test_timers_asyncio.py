@@ -51,8 +51,7 @@ def times(seconds):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts Linux's descriptors")
 async def test_timer_leaves_no_descriptor_open(run):
-    loop = asyncio.get_running_loop()
-    mine, watched = TimeoutTimer(loop), Watched()
+    mine, watched = TimeoutTimer(asyncio.get_running_loop()), Watched()
     for _ in range(3):
         before = len(os.listdir("/proc/self/fd"))
         mine.add(watched, times(60))

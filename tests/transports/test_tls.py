@@ -192,8 +192,7 @@ def test_tls_handshakes_use_bounded_memory_and_free_it(run, blobs, kind, context
                             )
                             tls.sendall(blobs.frame(b"x"))
                             continue
-                        sock = stack.enter_context(connected_socket(server.address, 10.0))
-                        sock.sendall(words)
+                        stack.enter_context(connected_socket(server.address, 10.0)).sendall(words)
                     await eventually_async(lambda: server.connections == count)
                     await asyncio.sleep(0.02)
                     sizes.append(tracemalloc.get_traced_memory()[0])

@@ -174,8 +174,7 @@ def test_unreachable_remote_is_an_error(make, remote):
 
 def test_page_connection_closes_when_the_remote_stops(make, display):
     with RfbServer(display, "127.0.0.1:0") as pixels:
-        port = pixels.address.port
-        peer = ws(make(URL("universe", "127.0.0.1", pixels=port, only_pixels=True)))
+        peer = ws(make(URL("universe", "127.0.0.1", pixels=pixels.address.port, only_pixels=True)))
         peer.receive()
         peer.send('"shown"')
     with peer, pytest.raises(ConnectionClosed):

@@ -243,8 +243,7 @@ def test_reset_selects_one_of_several_environments(url):
     things = {"corridor": maker(Corridor, "corridor"), "wide": maker(Wide, "wide"), "no": fails}
     with rlwire.serve(things, url, rate=200) as server:
         for env_id, shape in (("wide", (32, 64, 3)), ("corridor", (24, 32, 3))) * 2:
-            where = parse_url(server.url)
-            with rlwire.make(str(where.replace(path=env_id))) as env:
+            with rlwire.make(str(parse_url(server.url).replace(path=env_id))) as env:
                 assert env.observation_space.shape == shape
                 assert env.reset(seed=3)[0].shape == shape
                 assert env.step(1)[0].shape == shape
@@ -343,8 +342,7 @@ def test_tls_protects_rewards_pixels_and_page(files):
     ) as server:
         url = parse_url(server.url)
         assert url.tls
-        where = f"wss://127.0.0.1:{url.port}/"
-        with RewarderClient(where, tls=called, attach=True) as agent:
+        with RewarderClient(f"wss://127.0.0.1:{url.port}/", tls=called, attach=True) as agent:
             assert agent.step(20).count
         with RfbClient(str(url.pixels_address), auth="openai", tls=called) as viewer:
             viewer.update(20)
@@ -383,8 +381,7 @@ def test_url_query_options_configure_the_server():
         assert isinstance(server, UniverseServer)
         held = {frozenset({"Left"}): 0, frozenset({"Right", "space"}): 2}
         assert server.player.controls._actions == held
-        where = f"127.0.0.1:{parse_url(server.url).port}"
-        with RewarderClient(where, auth="sesame") as agent:
+        with RewarderClient(f"127.0.0.1:{parse_url(server.url).port}", auth="sesame") as agent:
             assert agent.session.about[PIXELS] == "observation"
     raised(ValueError, rlwire.serve, Corridor(), "universe://127.0.0.1:0+0?keys=Left")
 
@@ -424,5 +421,4 @@ def test_program_exits_with_an_open_environment():
             env.reset()
             raise SystemExit(7)
     """
-    done = subprocess.run([sys.executable, "-c", program], timeout=100)
-    assert done.returncode == 7
+    assert subprocess.run([sys.executable, "-c", program], timeout=100).returncode == 7

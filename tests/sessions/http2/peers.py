@@ -59,8 +59,7 @@ def data(payload, flags=0, number=1):
 
 
 def raw_server(**options):
-    server = GrpcServerSession(**options)
-    raw = Raw(server)
+    raw = Raw(GrpcServerSession(**options))
     raw.say(frames.PREFACE, frames.settings({}))
     raw.hear()
     return raw

@@ -18,7 +18,7 @@ from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
 from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES
 from rlwire.sessions.http2.session import RESETS_ALLOWED
 from tests.memory import at_most
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.sessions.http2.peers import METHOD, Raw, begin, block, data, fields, message, raw_server
 
 
@@ -198,8 +198,7 @@ def test_header_table_size_updates_are_bounded(update, fault):
     if fault is None:
         assert len(raw.say(wire)) == 1
         return
-    with pytest.raises(Http2Error, match=fault):
-        raw.say(wire)
+    raised_with(Http2Error, fault, raw.say, wire)
     assert reported(raw) == fault
 
 
@@ -209,8 +208,7 @@ def test_header_encoder_memory_is_bounded_whatever_the_peers_table():
     with at_most(150_000):
         for number, head in heads(101, flags=frames.END_HEADERS | frames.END_STREAM):
             ((call, _), _) = raw.say(head)
-            metadata = ((f"name{number}", "x" * 500),)
-            raw.session.send((call, Last(CallStatus("OK", "", metadata))))
+            raw.session.send((call, Last(CallStatus("OK", "", ((f"name{number}", "x" * 500),)))))
             raw.hear()
 
 

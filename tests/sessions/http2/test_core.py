@@ -14,7 +14,7 @@ from rlwire.sessions.http2.events import StreamFailed
 from rlwire.sessions.layer import Layer
 from rlwire.streams import INBOX, FrameReader
 from tests.ends import frames_in
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.sessions.http2.peers import data, frames_of, message
 
 MOST = 2**31 - 1
@@ -283,14 +283,12 @@ def test_data_over_the_connection_window_is_a_connection_error():
     """Section 6.9.1; padding counts, and so do streams that are not there any more."""
     server, _ = opened(False, window=65_535, all=65_535)
     server.drop(server.streams[1])
-    padded = data(bytes([200]) + bytes(16_000), http2.PADDED)
-    server.receive(padded)
+    server.receive(data(bytes([200]) + bytes(16_000), http2.PADDED))
     assert server.receive_window == 65_535 - 16_001
     server.control_output.clear()
     peer = Peer(False, Limits(received=2**20), 65_535, 65_535)
     feed(peer, Peer(True).preface())
-    error = refused(peer, data(bytes(65_536), number=9))
-    assert error.code == FLOW
+    assert refused(peer, data(bytes(65_536), number=9)).code == FLOW
 
 
 def test_unknown_frames_flags_and_settings_are_ignored():
@@ -415,5 +413,4 @@ def test_frame_encoder_rejects_values_over_the_field_widths():
 @pytest.mark.parametrize("name", ["window", "connection_window"])
 def test_invalid_windows_are_rejected(name):
     for size in (0, 65_534, 2**31):
-        with pytest.raises(ValueError, match=name):
-            Http2Core(True, **{name: size})
+        raised_with(ValueError, name, Http2Core, True, **{name: size})

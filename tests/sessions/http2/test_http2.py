@@ -14,7 +14,7 @@ from rlwire.codecs.http2.headers import Headers
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.sessions.http2.peers import METHOD, Raw, begin, block, data, fields, message, raw_server
 
 ANSWER = [(":status", "200"), ("content-type", "application/grpc")]
@@ -57,8 +57,7 @@ FAULTS = {
 def test_connection_error_is_sent_in_goaway(name):
     written, code = FAULTS[name]
     raw = raw_server()
-    with pytest.raises(Http2Error, match=code):
-        raw.say(*written)
+    raised_with(Http2Error, code, raw.say, *written)
     assert raw.session.closed
     kind, _, number, payload = raw.hear()[-1]
     assert (kind, number) == (frames.GOAWAY, 0)
@@ -68,8 +67,7 @@ def test_connection_error_is_sent_in_goaway(name):
 def malformed_head(field, behind=False):
     """A request with a field that our own encoder would refuse."""
     given = [pair for pair in fields() if not behind or pair[0] != field[0]]
-    at = len(given) if behind or field[0][0] != ":" else 4
-    given.insert(at, field)
+    given.insert(len(given) if behind or field[0][0] != ":" else 4, field)
     return answer(given)
 
 
@@ -174,8 +172,7 @@ def test_smaller_header_table_is_announced_before_its_use():
 
 def test_settings_are_the_first_frame_of_both_sides():
     """3.4: a client's preface, and SETTINGS of either side, MUST be the first."""
-    client = GrpcClientSession(GrpcRawMessages(), METHOD)
-    words = b"".join(map(bytes, client.output()))
+    words = b"".join(map(bytes, GrpcClientSession(GrpcRawMessages(), METHOD).output()))
     assert words.startswith(frames.PREFACE)
     assert frames.frame_head(words, 24)[1:] == (frames.SETTINGS, 0, 0)
     server = Raw(GrpcServerSession())
@@ -283,8 +280,7 @@ def test_priority_frames_are_accepted_in_every_stream_state():
 def test_client_rejects_a_stream_opened_by_the_server():
     """5.1.1 and 8.4: an even number was never promised, an odd one is the client's to begin."""
     for number in (2, 3):
-        raw = raw_client()
-        assert "PROTOCOL_ERROR" in str(raised(Http2Error, raw.say, answer(ANSWER, number)))
+        assert "PROTOCOL_ERROR" in str(raised(Http2Error, raw_client().say, answer(ANSWER, number)))
 
 
 # Messages of HTTP (section 8.1).

@@ -168,8 +168,7 @@ def test_failed_encoding_does_not_change_the_state():
 def test_lobby_request_is_repeated_with_back_off_until_the_reply():
     player = Player()
     player.session.request_lobby(0.0)
-    seen = player.waits(8.0)
-    assert texts(seen, "lobby") == [0.0, 0.25, 0.75, *(n + 0.75 for n in range(1, 8))]
+    assert texts(player.waits(8.0), "lobby") == [0.0, 0.25, 0.75, *(n + 0.75 for n in range(1, 8))]
     assert player.hears(OPEN) == [c.LobbyChanged((AgentSlot("a", True, "citizen", "cpu", True),))]
     assert player.waits(100.0) == []
     assert player.hears(OPEN) == []  # nothing new, and nobody asked
@@ -439,8 +438,7 @@ def test_registration_waits_while_a_run_is_in_progress():
         player.hears(READY)
     assert player.state is c.PerlertState.REGISTERING
     player.hears(OPEN)
-    seen = player.waits(301.0)
-    assert texts(seen, "register=a,ann")
+    assert texts(player.waits(301.0), "register=a,ann")
     assert player.hears("city:7;registered=a") == [c.SlotGranted("a")]
     # A server that falls silent is not waited for.
     player = player_in(c.PerlertState.DONE)

@@ -66,8 +66,7 @@ def test_lobby_information_never_exceeds_the_datagram_limit(data):
         made.lobby.inform("nobody")
         text, _ = made.sent[-1]
         assert len(text) == len(made.lobby.information()) <= limits.datagram
-        read = perlert.decode_server_message(text)
-        assert read == perlert.LobbyInformation(
+        assert perlert.decode_server_message(text) == perlert.LobbyInformation(
             "city", 7, tuple(seat.value() for seat in made.lobby.slots.values())
         )
     for key in keys:  # whoever holds what: an empty tag is always taken

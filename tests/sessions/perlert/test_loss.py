@@ -124,8 +124,7 @@ class Player:
     def choose(self):
         slots = [slot for slot in self.session.slots if slot.open or slot.tag == self.tag]
         if slots:
-            key = self.chance.choice(slots).key
-            self.session.register(key, self.tag, self.world.network.now)
+            self.session.register(self.chance.choice(slots).key, self.tag, self.world.network.now)
         else:
             self.soon(2.0, self.look)
 

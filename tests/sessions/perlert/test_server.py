@@ -12,7 +12,7 @@ from rlwire.sessions.perlert.server import (
     RolloutStarted,
     SlotLeased,
 )
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 ANN, BOB, EVE = ("10.0.0.1", 55555), ("10.0.0.2", 55555), ("10.6.6.6", 6666)
 STAMP = 1590853116323
@@ -565,8 +565,7 @@ def test_finish_ends_the_rollout():
 )
 def test_invalid_instances_are_rejected(name, slots, players):
     session = PerlertServerSession()
-    with pytest.raises(ValueError, match=r"\w"):
-        session.add_instance(name, 7, agents(slots), players=players)
+    raised_with(ValueError, r"\w", session.add_instance, name, 7, agents(slots), players=players)
     assert not session.instances
     session.add_instance("city", 7, agents("a"))
     assert "7" in str(raised(LocalProtocolError, session.add_instance, "city", 7, agents("a")))

@@ -9,7 +9,7 @@ import pytest
 from rlwire.codecs import rewarder as r
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions.rewarder.client import RequestDone, RewarderClientSession, handshake_headers
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 ENV = "flashgames.DuskDrive-v0"
 
@@ -204,8 +204,7 @@ def test_reply_to_a_cancelled_reset_is_dropped(described):
     assert kinds(agent.reward("2")) == ([r.EnvReward] if described else [])
     agent.session.cancel(reset)
     agent.session.cancel(99)
-    again = agent.reset()
-    assert kinds(agent.replies(again, "3")) == [RequestDone]
+    assert kinds(agent.replies(agent.reset(), "3")) == [RequestDone]
 
 
 def test_ticks_without_receive_are_bounded():
@@ -357,10 +356,9 @@ def test_message_of_an_unknown_method_is_delivered():
 def test_invalid_server_message_closes_the_session(message, words):
     agent = playing()
     data = message if type(message) is bytes else r.encode(message.with_headers(message_id=9))
-    with pytest.raises((DecodeError, RemoteProtocolError), match=words) as caught:
-        agent.session.receive(data)
+    caught = raised_with((DecodeError, RemoteProtocolError), words, agent.session.receive, data)
     assert agent.session.closed
-    assert agent.session.reject(caught.value) == []
+    assert agent.session.reject(caught) == []
 
 
 @pytest.mark.parametrize("wrong", [0, 100, 105, "105", "0105", 107, 108, 109, 2**63 - 1])

@@ -44,8 +44,7 @@ def test_long_push_body_is_shared_between_connections():
     assert len(one) == len(other) == 2
     assert one[1] is other[1]
     assert len(one[0]) < 200
-    short = Push(r.EnvText("x", episode_id="1"), sent_at=SENT_AT)
-    assert len(short.numbered(1)) == 1
+    assert len(Push(r.EnvText("x", episode_id="1"), sent_at=SENT_AT).numbered(1)) == 1
 
 
 def test_encoded_push_can_be_sent_with_any_id():

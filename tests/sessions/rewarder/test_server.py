@@ -10,7 +10,7 @@ from rlwire.codecs import rewarder as r
 from rlwire.errors import DeadlineExceeded, DecodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.rewarder.server import Runtime
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 ENV = "flashgames.DuskDrive-v0"
 OPENAI = handshake_headers()[0][1]
@@ -188,8 +188,7 @@ def test_server_accepts_or_rejects_each_message_by_role(observer, kind):
 
 
 def test_ping_gets_an_immediate_reply():
-    served = Served()
-    peer = served.connect()
+    peer = Served().connect()
     peer.says(r.ControlPing(), message_id="26")
     (pong,) = peer.output()
     assert pong == r.ReplyControlPing(
@@ -256,8 +255,7 @@ def test_pushes_of_an_older_episode_are_not_sent():
     late = served.connect()  # told of the new episode before the others are
     for push in made:
         peer.send(push)
-        with pytest.raises(LocalProtocolError, match=r"episode 2 is over: .* 3"):
-            late.send(push)
+        raised_with(LocalProtocolError, r"episode 2 is over: .* 3", late.send, push)
     for one in (peer, late):
         one.is_told(began)
         for push in (
@@ -274,8 +272,7 @@ def test_pushes_of_an_older_episode_are_not_sent():
     "wrong", [r.ReplyControlPing(), ACTION, r.EnvReset(ENV), r.ControlPing(), "x", None]
 )
 def test_server_rejects_sending_client_messages(wrong):
-    peer = Served().connect()
-    raised(LocalProtocolError, peer.send, wrong)
+    raised(LocalProtocolError, Served().connect().send, wrong)
 
 
 @pytest.mark.parametrize("message_id", [7, "7", "reset-1"])
@@ -324,8 +321,7 @@ def test_error_reply_refers_to_its_request():
 
 
 def test_close_message_of_the_server_closes_its_session():
-    served = Served()
-    peer = active(served)
+    peer = active(Served())
     peer.says(r.EnvReset(ENV))
     peer.says(r.ControlPing())
     reported = peer.is_told(r.ConnectionClose("Disconnected since time limit reached"))

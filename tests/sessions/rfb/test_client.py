@@ -27,7 +27,7 @@ from rlwire.sessions.rfb.client import Opened, Painted, Resized, RfbClientSessio
 from rlwire.streams import StreamPhase
 from tests.ends import End
 from tests.mutating import mutated
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 WIDTH, HEIGHT = 8, 4
 CHALLENGE = bytes(range(16))
@@ -80,8 +80,7 @@ def opened(size=(WIDTH, HEIGHT), **options):
 
 
 def rectangle(x=0, y=0, width=1, height=1, colour=(1, 2, 3)):
-    head = struct.pack(">HHHHi", x, y, width, height, 0)
-    return head + bytes((*colour, 0)) * (width * height)
+    return struct.pack(">HHHHi", x, y, width, height, 0) + bytes((*colour, 0)) * (width * height)
 
 
 def sign(encoding, x, y, width, height, data=b""):
@@ -165,8 +164,7 @@ NO_RFB = (DecodeError, "is the peer a VNC server")
 def test_failed_handshake_closes_the_session(data, kind, words):
     pytest.importorskip("cryptography")
     peer = Viewer(password="secret", limits=Limits(pixels=80))
-    with pytest.raises(kind, match=words):
-        peer.feed(data)
+    raised_with(kind, words, peer.feed, data)
     assert peer.session.closed
     assert peer.core.phase >= StreamPhase.READ_CLOSED
     raised(RemoteProtocolError, Viewer().feed, ASKED)
@@ -206,8 +204,7 @@ def test_client_first_sends_format_encodings_and_a_full_request(options, numbers
     "options", [{"encodings": ()}, {"encodings": (0, -239)}, {"quality": 10}, {"compression": -1}]
 )
 def test_invalid_client_options_are_rejected(options):
-    with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):
-        RfbClientSession(**options)
+    raised_with(ValueError, r"encodings|must be 0 to 9", RfbClientSession, **options)
 
 
 @pytest.mark.each("piece", [1, 13, 1 << 20])
@@ -234,8 +231,7 @@ def test_update_is_painted_once_it_is_complete(piece):
 
 def test_update_ends_at_its_last_rect_marker():
     peer = opened()
-    data = update(rectangle(), rectangle(1), LAST, count=m.UNTIL_LAST)
-    assert peer.feed(data[:-12]) == []
+    assert peer.feed(update(rectangle(), rectangle(1), LAST, count=m.UNTIL_LAST)[:-12]) == []
     (painted,) = peer.feed(LAST)
     assert [tuple(one)[:2] for one in painted.rectangles] == [(0, 0), (1, 0)]
     assert len(peer.feed(update(rectangle(), LAST, count=5))) == 1  # before the count is reached
@@ -268,8 +264,7 @@ def test_many_changed_areas_are_joined():
 )
 def test_invalid_message_closes_the_connection(data, kind, words):
     peer = opened()
-    with pytest.raises(kind, match=words):
-        peer.feed(data)
+    raised_with(kind, words, peer.feed, data)
     assert peer.session.closed
     assert peer.core.phase >= StreamPhase.LINGERING
 
@@ -393,8 +388,7 @@ def test_fence_is_echoed_in_order():
     peer = opened()
     assert not peer.session.fences
     assert "Fence" in str(raised(LocalProtocolError, peer.send, m.Fence(m.FENCE_REQUEST, b"x")))
-    unknown = 1 << 20
-    ask = m.Fence(m.FENCE_REQUEST | unknown | m.FENCE_BLOCK_BEFORE, b"abc")
+    ask = m.Fence(m.FENCE_REQUEST | (1 << 20) | m.FENCE_BLOCK_BEFORE, b"abc")
     assert peer.feed(m.encode(ask)) == []
     assert peer.requests() == [m.Fence(m.FENCE_BLOCK_BEFORE, b"abc")]
     assert peer.session.fences
@@ -427,8 +421,7 @@ def test_client_enables_continuous_updates_when_offered():
 
 @pytest.mark.each("message", [m.SetPixelFormat(m.RGB888), m.SetEncodings((0,)), GO_ON])
 def test_user_cannot_send_messages_of_the_session(message):
-    peer = opened()
-    raised(LocalProtocolError, peer.send, message)
+    raised(LocalProtocolError, opened().send, message)
     caught = raised(LocalProtocolError, RfbClientSession().send, m.KeyEvent(97, True))
     assert "handshake" in str(caught)
 

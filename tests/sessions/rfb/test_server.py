@@ -25,7 +25,7 @@ from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSes
 from rlwire.streams import NOTHING
 from tests.codecs.rfb.reference import show
 from tests.ends import End
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 WIDTH, HEIGHT = 48, 40
 FORMAT = bytes.fromhex("20180001 00ff00ff00ff 100800 000000")
@@ -66,11 +66,10 @@ class Peer(End):
 
     def rejected(self, data, error, text):
         """Hand over bytes that end the connection; return what the server then sends."""
-        with pytest.raises(error, match=text) as caught:
-            self.feed(data)
+        caught = raised_with(error, text, self.feed, data)
         self.flush()
         assert self.session.closed
-        assert list(self.session.reject(caught.value)) == []
+        assert list(self.session.reject(caught)) == []
         return self.read()
 
     def tell(self):

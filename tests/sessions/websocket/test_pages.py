@@ -22,8 +22,7 @@ def test_health_check_gets_status_200(head):
     server = WebSocketServerSession(pages=health, check=lambda request: HttpRefusal(401))
     assert server.frame_size(head, 0, len(head)) == len(head)
     assert isinstance(raised(PageServed, server.receive, head), ConnectionClosed)
-    written = joined(server.output())
-    response, _, body = written.partition(b"\r\n\r\n")
+    response, _, body = joined(server.output()).partition(b"\r\n\r\n")
     assert read_response(response + b"\r\n\r\n").status == 200
     assert body == b"OK\n"
     assert server.closed

@@ -1,13 +1,7 @@
 import pytest
 
 from rlwire import errors
-from rlwire.codecs.websocket import frames
-from rlwire.codecs.websocket.handshake import (
-    basic_header,
-    read_response,
-    same_secret,
-    write_response,
-)
+from rlwire.codecs.websocket import frames, handshake
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.layer import Layer, LayerPhase
@@ -20,7 +14,7 @@ from rlwire.sessions.websocket import (
     WebSocketServerSession,
     basic_authorization,
 )
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 URL = "ws://test/path?query"
 
@@ -93,11 +87,9 @@ def test_receive_whole_accepts_only_complete_messages_while_open():
         assert receive_whole(data, len(data)) == server.receive(data)
         assert receive_whole(data, len(data) - 1) is None
         # Not between the fragments of a message, nor once it is closing.
-        first = frames.FrameEncoder(True).frame(frames.BINARY, b"A", fin=False)
-        assert server.receive(first) == []
+        assert server.receive(frames.FrameEncoder(True).frame(frames.BINARY, b"A", fin=False)) == []
         assert receive_whole(data, len(data)) is None
-        last = frames.FrameEncoder(True).frame(frames.CONTINUATION, b"B")
-        assert len(server.receive(last)) == 1
+        assert len(server.receive(frames.FrameEncoder(True).frame(frames.CONTINUATION, b"B"))) == 1
         assert receive_whole(data, len(data)) is not None
         server.close_message()
         assert receive_whole(data, len(data)) is None
@@ -141,13 +133,15 @@ def test_server_accepts_only_configured_origins(origins, origin, good):
 
 def test_basic_authorization_checks_user_and_password():
     check = basic_authorization(
-        lambda user, password: same_secret(user, "openai") & same_secret(password, "")
+        lambda user, password: (
+            handshake.same_secret(user, "openai") & handshake.same_secret(password, "")
+        )
     )
     for url, headers, good in (
         ("ws://test/", [], False),
         ("ws://openai@test/", [], True),
         ("ws://openai:x@test/", [], False),
-        ("ws://test/", [("Authorization", basic_header("openai", ""))], True),
+        ("ws://test/", [("Authorization", handshake.basic_header("openai", ""))], True),
         ("ws://test/", [("Authorization", "Bearer openai")], False),
     ):
         error, said = answer(
@@ -196,7 +190,10 @@ def test_invalid_handshake_request_gets_an_http_error(data, status):
         server.frame_size(data, 0, len(data)) and server.receive(data)
     (said,) = server.output()
     assert said.startswith(b"HTTP/1.1 %d " % status)
-    assert read_response(said[: said.index(b"\r\n\r\n") + 4]).headers.get("Connection") == "close"
+    assert (
+        handshake.read_response(said[: said.index(b"\r\n\r\n") + 4]).headers.get("Connection")
+        == "close"
+    )
     assert server.closed
     assert server.reject(errors.DecodeError("again")) == []
 
@@ -218,7 +215,7 @@ def test_rejection_before_the_handshake_is_an_http_error(error, status):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda wire: write_response(101, key="AAAAAAAAAAAAAAAAAAAAAA=="),
+        lambda wire: handshake.write_response(101, key="AAAAAAAAAAAAAAAAAAAAAA=="),
         lambda wire: wire[:-2] + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n",
         lambda wire: wire[:-2] + b"Sec-WebSocket-Protocol: not-offered\r\n\r\n",
         lambda wire: wire.replace(b"Sec-WebSocket-Accept", b"X-Accept"),
@@ -252,8 +249,7 @@ def test_message_of_another_kind_closes_with_1003(kind, wrong):
     server, client = opened(kind=kind)
     (wire,) = client.send(wrong)
     assert server.receive_whole(wire, len(wire)) is None
-    with pytest.raises(errors.RemoteProtocolError, match=f"expected {kind}"):
-        server.receive(wire)
+    raised_with(errors.RemoteProtocolError, f"expected {kind}", server.receive, wire)
     assert server.output()[0][2:4] == (1003).to_bytes(2, "big")
     assert server.closed
 
@@ -452,5 +448,4 @@ def test_ending_inner_session_closes_the_websocket(how):
 @pytest.mark.parametrize("value", [0, -1.0, float("nan")])
 def test_session_rejects_non_positive_timeouts(name, value):
     for session in (WebSocketServerSession, lambda **times: WebSocketClientSession(URL, **times)):
-        with pytest.raises(ValueError, match=name):
-            session(**{name: value})
+        raised_with(ValueError, name, session, **{name: value})

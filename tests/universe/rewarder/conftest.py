@@ -38,8 +38,7 @@ def join():
     with ExitStack() as stack:
 
         def connect(server, auth="openai", **options):
-            client = RewarderClient(str(server.address), auth=auth, **options)
-            return stack.enter_context(client)
+            return stack.enter_context(RewarderClient(str(server.address), auth=auth, **options))
 
         yield connect
 

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 import rlwire
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.universe.rewarder import RewarderServer
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 cartpole = functools.partial(gymnasium.make, "CartPole-v1")
 
@@ -63,21 +63,14 @@ def test_client_reconnects_to_a_restarted_server():
 
 
 def test_make_requires_spaces_if_the_server_describes_none():
-    with (
-        RewarderServer("somewhere", "127.0.0.1:0") as server,
-        pytest.raises(TypeError, match="observation_space="),
-    ):
-        rlwire.make(server.url)
+    with RewarderServer("somewhere", "127.0.0.1:0") as server:
+        raised_with(TypeError, "observation_space=", rlwire.make, server.url)
 
 
 def test_observation_outside_the_given_space_is_rejected():
     like = {"observation_space": spaces.Box(0, 1, (7,)), "action_space": spaces.Discrete(2)}
-    with (
-        serve(cartpole) as server,
-        rlwire.make(server.url, **like) as env,
-        pytest.raises(DecodeError, match="the observation is not in"),
-    ):
-        env.reset()
+    with serve(cartpole) as server, rlwire.make(server.url, **like) as env:
+        raised_with(DecodeError, "the observation is not in", env.reset)
 
 
 class Recorder(gymnasium.Env):

@@ -317,8 +317,7 @@ def test_server_stopped_by_an_error_exits_with_status_1(serving, tmp_path):
         "    def reset(self, seed=None, options=None): return 0, {}\n"
         "    def step(self, action): return 0, 0.0, False, False, {}\n"
     )
-    url = "universe://127.0.0.1:+0?password=openai"
-    address, process = serving("fatal:Fatal", url=url)
+    address, process = serving("fatal:Fatal", url="universe://127.0.0.1:+0?password=openai")
     with RewarderClient(address) as client:
         client.reset()
         client.act([("Action", 1)])

@@ -90,11 +90,9 @@ def test_blocked_step_stalls_no_connection(counting, client, join):
     env.gate.clear()
     client.act([("Action", 1)])
     assert eventually(lambda: env.steps == 21)
-    observer = join(server, observer=True)
-    assert observer.ping(5) < 5
+    assert join(server, observer=True).ping(5) < 5
     assert client.ping(5) < 5  # the loop has taken the connection back
-    late = join(server, observer=True)
-    assert late.session.env_state == "running"
+    assert join(server, observer=True).session.env_state == "running"
     server.text("from another thread")
     assert client.step(5).texts == ("from another thread",)
     env.gate.set()
@@ -162,8 +160,7 @@ def test_observations_are_copied_from_a_reused_array(counting):
     server, _ = counting
     with rlwire.make(server.url) as env:
         env.reset()
-        held = [env.step(1)[0] for _ in range(60)]
-        for number, seen in enumerate(held, 1):
+        for number, seen in enumerate([env.step(1)[0] for _ in range(60)], 1):
             assert seen.dtype == np.uint8
             assert seen.flags.writeable
             assert (seen == number).all()

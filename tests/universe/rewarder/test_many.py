@@ -119,8 +119,7 @@ def test_rewards_are_counted_while_clients_connect_and_close(serving, factory):
 
 def test_new_client_over_the_backlog_is_closed_as_slow(serving, monkeypatch):
     server = serving(backlog=1000)
-    connections = server._connections
-    handler = connections.handler
+    handler = server._connections.handler
 
     def late(connection):
         """What is pushed while it opens is too much."""

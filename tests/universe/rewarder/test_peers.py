@@ -118,8 +118,7 @@ def play(port, seen):
     """Reset, ping, act; keep what comes, and the close frame."""
     from websockets.sync.client import connect
 
-    url = f"ws://127.0.0.1:{port}/"
-    with connect(url, additional_headers=HEADERS, proxy=None) as peer:
+    with connect(f"ws://127.0.0.1:{port}/", additional_headers=HEADERS, proxy=None) as peer:
         speaker = Speaker(peer)
         speaker.say("v0.control.ping", {})
         wanted = {"env_id": "test.Game-v0", "seed": 7, "fps": 60}

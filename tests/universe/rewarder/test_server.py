@@ -13,7 +13,7 @@ from rlwire.sessions.websocket import Closed
 from rlwire.transports.address import parse
 from rlwire.universe.rewarder import RewarderClient, RewarderServer, UnknownMessage
 from rlwire.websocket import connect as connect_websocket
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.universe.rewarder.conftest import raw_client
 from tests.waiting import eventually
 
@@ -76,8 +76,7 @@ def test_failed_or_timed_out_reset_gets_an_error_reply(serving, join, caplog):
     server = serving(on_reset=on_reset)
     client = join(server)
     for seed, text in ((1, "RuntimeError: broken"), (2, "SystemExit: gone"), (3, "Cancelled")):
-        with pytest.raises(PeerError, match=text):
-            client.reset(seed=seed)
+        raised_with(PeerError, text, client.reset, seed=seed)
     assert "on_reset" in caplog.text
     assert "0.1" in str(raised(DeadlineExceeded, client.reset, timeout=0.1))
     hold.set()
@@ -137,8 +136,7 @@ def test_second_active_client_is_rejected(answering, join):
     first.close()
     eventually(lambda: server.clients == 0)
     assert not server.active
-    second = join(server)
-    assert second.reset() == "3"
+    assert join(server).reset() == "3"
 
 
 @pytest.mark.parametrize("password", ["no", "opena", "openaio", "pä"])
