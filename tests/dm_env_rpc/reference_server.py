@@ -1,8 +1,4 @@
-"""A dm_env_rpc server of the reference's own parts, for our clients to talk to.
-
-Written from the protocol's rules, on ``dm_env_rpc_pb2_grpc``, ``tensor_utils``, ``spec_manager``
-and protobuf; nothing of rlwire is in it.
-"""
+"""A dm_env_rpc server of the reference's own parts, for our clients; nothing of rlwire is in it."""
 
 import threading
 

@@ -1,8 +1,5 @@
-"""Calls that end amid something: Ctrl-C, connections that are gone, peers that do not read.
-
-What is asked each time: is the socket free, and is nothing kept of the connection? A peer that
-sees the end of the stream is the proof for the first, weak references are for the second.
-"""
+"""Calls that end amid something: Ctrl-C, closed connections, peers that do not read. The socket is
+free (the peer sees the end of the stream) and nothing is kept (weak references)."""
 
 import gc
 import threading

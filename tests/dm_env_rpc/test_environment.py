@@ -102,8 +102,7 @@ def test_nested_spaces_and_values_equal_the_local_environments(serve):
     ],
 )
 def test_client_rejects_spaces_that_mismatch_the_servers_specs(serve, given, expected):
-    server = serve(cartpole)
-    raised_with(EncodeError, expected, DmEnvRpcEndpoint, server.address, **given)
+    raised_with(EncodeError, expected, DmEnvRpcEndpoint, serve(cartpole).address, **given)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ class Foreign(dm_env_rpc_pb2_grpc.EnvironmentServicer):
             yield response
 
     def spec(self, name, dtype, shape=(), **bounds):
-        """Add an observation and an action."""
         for specs in (self.specs.observations, self.specs.actions):
             spec = specs[len(specs) + 1]
             spec.name, spec.dtype = name, dtype

@@ -1,8 +1,4 @@
-"""A short deterministic environment of dm_env, for both sides of a wire and for a run without one.
-
-Everything that happens follows from the voyage's number and the actions, so that two runs with the
-same actions can be compared number by number.
-"""
+"""A deterministic environment of dm_env: its number and the actions determine every observation."""
 
 import dm_env
 import numpy as np

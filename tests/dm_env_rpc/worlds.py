@@ -50,10 +50,7 @@ class Agent:
 
 
 class World:
-    """Has any number of agents, called A, B, ..., and logs what is called.
-
-    `on_call` is called before, with "A.step" and the actions, say; it may wait or raise.
-    """
+    """Has agents A, B, ... and logs calls; `on_call` gets "A.step" and the actions before."""
 
     agent = Agent
     specs = d.ActionObservationSpecs(

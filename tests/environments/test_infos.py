@@ -26,7 +26,6 @@ def holding_itself():
 
 
 def shared(depth):
-    """A value of 2**depth paths."""
     value = {"odd": object()}
     for _ in range(depth):
         value = {"a": value, "b": value}

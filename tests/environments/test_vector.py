@@ -43,10 +43,7 @@ FIRST_OF_THREE = np.array([True, False, False])
 
 
 class Nested(gymnasium.Env):
-    """Observes nested spaces and ends after `ends` steps.
-
-    `info` changes the infos of steps, and each of `hooks` runs in the method of its name.
-    """
+    """Ends after `ends` steps; `info` changes infos; `hooks` run in the methods of their names."""
 
     observation_space: Any = SPACE
     action_space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.MultiDiscrete([3, 4])})

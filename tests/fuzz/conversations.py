@@ -1,8 +1,5 @@
-"""What a peer says to a session, through the stream core, as a function of its bytes.
-
-`feed_stream` lets the first byte choose a session, whether its handshake is over, and how the
-rest is cut. Whole and in pieces they must come to the same: events, errors, phase.
-"""
+"""What a peer says to a session, through the stream core: the first byte chooses the session, its
+handshake and the cuts. Whole and in pieces must come to the same events, errors and phase."""
 
 import contextlib
 import re
@@ -68,7 +65,6 @@ def begin(pair, side, *, handshake):
 
 
 def said_by(core):
-    """What is to be sent, sent."""
     written = b""
     while core.sending:
         data = b"".join(core.output())[:1000]
@@ -78,7 +74,6 @@ def said_by(core):
 
 
 def plain(event):
-    """The event, comparable."""
     if isinstance(event, (bytearray, memoryview)):
         event = bytes(event)
     return re.sub("0x[0-9a-f]+", "", repr(event))

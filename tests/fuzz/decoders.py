@@ -1,11 +1,6 @@
-"""Every decoder as a function of bytes that fails when the decoder does.
-
-A function of `DECODERS` decodes its bytes with options that the first byte names. Bytes that are
-wrong end in `DecodeError` or `LimitExceeded`, and nothing else may come out. Those that are right
-are read the same as a copy and as views, and what they say comes back when it is encoded and
-decoded once more. `tests/fuzz/run` looks for bytes that break this, and `test_corpus.py` replays
-the ones that were of interest.
-"""
+"""Every decoder as a function of bytes, with options that the first byte names. Wrong bytes end in
+`DecodeError` or `LimitExceeded`; right ones are read the same as a copy and as views, and what they
+say survives a round trip. `tests/fuzz/run` searches, `test_corpus.py` replays what it found."""
 
 import base64
 import contextlib

@@ -1,10 +1,6 @@
 #!/usr/bin/env python3
-"""libFuzzer over one of `decoders.DECODERS`, by way of Atheris; `run` starts it.
-
-    DECODER=json search.py [libFuzzer's arguments]
-
-The name is no argument, since libFuzzer starts the program again with its arguments alone.
-"""
+"""libFuzzer over one of `decoders.DECODERS`, by Atheris: `DECODER=json search.py [ARGUMENTS]`:
+libFuzzer starts the program again with its arguments alone; `run` starts it."""
 
 import os
 import sys

@@ -1,8 +1,4 @@
-"""Writes messages as a fuzz driver takes them, each after its size, uint32: those of `tests/fuzz`
-and what no encoder writes.
-
-    python3 corpus.py dm_env_rpc corpus.bin
-"""
+"""Writes a fuzz driver's messages, each after its size, uint32: corpus.py dm_env_rpc corpus.bin."""
 
 import itertools
 import json
@@ -307,7 +303,6 @@ PLAYS = [
 
 
 def shm():
-    """What a peer says and does."""
     for client, (number, play) in itertools.product((0, 1), enumerate(PLAYS)):
         words = struct.pack("<4I4I", 0x4D53574C, 1, 4096, 4096 << number % 3, 0, 0, 0, 0)
         steps = b"".join(struct.pack("<BBI", *step) for step in play)

@@ -1,7 +1,4 @@
-"""The C headers, without Python: compiled and run as a simulator's author would.
-
-The tests themselves are in C, beside this file; here they are built and their last line is read.
-"""
+"""The C headers, without Python: builds and runs the tests in C beside this file."""
 
 import os
 import re

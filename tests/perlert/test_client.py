@@ -74,7 +74,6 @@ def test_frames_returns_every_received_frame_in_order(before, worlds, serving):
 
 @pytest.fixture
 def crowd(worlds, serving):
-    """Clients of an instance with three slots."""
     server = serving(worlds.Crowd)
     with ExitStack() as stack:
         tags = ("one", "two", "three", "four")

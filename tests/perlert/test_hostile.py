@@ -1,9 +1,5 @@
-"""Mutated, random and forged datagrams to a live lobby and a live run, by the thousand.
-
-`pytest -m long tests/perlert/test_hostile.py` sends a million of them: most straight
-into the session, where addresses can be forged and time is simulated, the others through real
-sockets. Each test prints how many it were and what became of them (``-s``).
-"""
+"""Mutated, random and forged datagrams to a live lobby and run, straight into the session, with
+simulated time, and through sockets. `-m long` sends a million, `-s` prints what became of them."""
 
 import contextlib
 import gc
@@ -77,12 +73,8 @@ class Forger:
 
 
 class World:
-    """A server's session with honest clients, and everything that it sends looked at.
-
-    Instance ``run`` plays with two honest clients and two careless ones, from whose addresses
-    nonsense comes too; one of these is done at once. In ``room`` an honest client waits and there
-    are open slots; ``short`` is free for all, and its runs last for three steps.
-    """
+    """A server's session whose replies are checked: ``run`` has two honest clients and two
+    careless, ``room`` an honest one that waits; ``short`` is for all, with runs of 3 steps."""
 
     HONEST = (("10.9.9.1", 1000), ("10.9.9.2", 1000))
     CARELESS = (("10.9.9.3", 1000), ("10.9.9.5", 1000))
@@ -111,7 +103,6 @@ class World:
         assert self.run.rollout is not None
 
     def say(self, data, peer, port="lobby"):
-        """Hand a datagram in, and look at what follows."""
         self.look(getattr(self.session, port).receive(data, peer, self.now))
 
     def look(self, events):

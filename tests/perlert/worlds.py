@@ -8,15 +8,8 @@ from gymnasium import spaces
 
 
 class Walk(gymnasium.Env):
-    """To the left (0), nowhere (1), to the right (2), `length` times; the reward is the place.
-
-    Args:
-        length: steps until the end.
-        truncate: whether that is a truncation.
-        fail: the step that raises, counted from 1; 0 is the reset.
-        failures: how many times it does so, in all environments that share the list `made`.
-        gate: what each step waits for.
-    """
+    """Go left (0), nowhere (1), right (2), `length` times; the reward is the place. Step `fail`
+    (0 is the reset) raises, `failures` times in all of `made`; steps wait for `gate`."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
     action_space = spaces.Discrete(3)
@@ -70,10 +63,7 @@ class Walk(gymnasium.Env):
 
 
 class Crowd:
-    """A parallel environment as PettingZoo's, whose agent number n has n + 3 steps to live.
-
-    Each sees the number of the step and everybody's last action.
-    """
+    """Parallel environment: agent n lives for n + 3 steps, sees the step and the last actions."""
 
     metadata = {"name": "crowd"}  # noqa: RUF012
 

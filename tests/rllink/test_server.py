@@ -188,10 +188,7 @@ def test_terminated_and_truncated_are_both_sent_in_msgpack(server):
 
 @pytest.fixture
 def document_server():
-    """A server of the document's messages only, which closes connections that send others.
-
-    Yields its URL and the batches that it gets.
-    """
+    """Rejects what is not one of the document's messages; yields its URL and batches."""
 
     def serve():
         while True:

@@ -11,7 +11,6 @@ def note(path, what):
 
 
 def pid(listener, stop, greeting=b""):
-    """Send the process id to whoever connects."""
     listener.settimeout(0.02)
     while not stop.is_set():
         try:

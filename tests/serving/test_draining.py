@@ -1,7 +1,4 @@
-"""Servers that let what is under way end before they stop, and peers that see it end in order.
-
-The signals that begin a drain are in `tests/test_cli.py`.
-"""
+"""Servers that let what is under way end before they stop, and peers that see it end in order."""
 
 import os
 import threading
@@ -32,7 +29,6 @@ LONG = 60.0
 
 @contextmanager
 def draining(server):
-    """A thread that drains the server; it lets nobody in any more."""
     where = server.address
 
     def shut():

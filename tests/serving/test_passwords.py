@@ -22,8 +22,6 @@ FREE, EACH = 10, 0.1
 
 
 class Guarded(NamedTuple):
-    """A server with the password "secret"."""
-
     server: Any
     said: Callable[[socket.socket, str], bytes]
     """Returns what tries a password, once all before it has been said and heard."""

@@ -203,7 +203,6 @@ OPEN = {
 
 @pytest.fixture(params=OPEN)
 def make(request):
-    """Make a server at an address, with what guards it or without."""
     name, served, guards, *needed = OPEN[request.param]
     for package in needed:
         pytest.importorskip(package)

@@ -76,7 +76,6 @@ LENIENTLY = """
 
 
 def parsed(table):
-    """By state and request: each outcome, and the state after it."""
     letters = {"N": NOT_JOINED, "T": TERMINATED, "R": RUNNING, "I": INTERRUPTED}
     heads, *rows = [line.split() for line in table.strip().splitlines()]
     found = {DmEnvRpcState[head]: {} for head in heads[1:]}

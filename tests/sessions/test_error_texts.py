@@ -23,7 +23,6 @@ LONG = "k" * 16_000_000
 
 
 def packed_rlx(key):
-    """A dictionary whose value is of no type, under the key."""
     good = rlx.encode({key: 1})
     return good[: good.index(key.encode()) + len(key.encode())] + b"\xff"
 

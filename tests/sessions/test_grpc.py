@@ -25,7 +25,6 @@ SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
 
 def connected(client=None, server=None, piece=1 << 30):
-    """Both ends, and the call that has begun."""
     one = End(client or GrpcClientSession(GrpcRawMessages(), METHOD), piece)
     two = End(server or GrpcServerSession(), piece, server=True)
     carry(one, two)
@@ -36,7 +35,6 @@ def connected(client=None, server=None, piece=1 << 30):
 
 
 def asked(*more):
-    """A server, its events after a request with these fields, and its response's fields."""
     raw = raw_server()
     events = raw.say(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block(*more)))
     return raw, events, responses(raw)

@@ -129,7 +129,6 @@ def test_frames_before_the_token_are_limited_to_4_kib():
 
 
 def first_frames():
-    """What makes most of a first frame of 4 KiB."""
     zeros = base64.b64encode(gzip.compress(bytes(2_000_000))).decode()
     codec, state = r.Codec(), {"type": "SET_STATE", "onnx_file": zeros}
     return {

@@ -25,7 +25,6 @@ def where(request):
 
 @pytest.fixture
 def start(where, blobs):
-    """Start a server that answers by a responder, or as the options say."""
     with contextlib.ExitStack() as stack:
 
         def make(make_session=blobs, listener="127.0.0.1:0", **options):
@@ -38,14 +37,12 @@ def start(where, blobs):
 
 @pytest.fixture(params=["blocking", *drivers.LOOPS])
 def connect(request):
-    """Connect a session to an address, by each driver."""
     with drivers.drivers(request.param) as driver:
         yield driver.connect
 
 
 @pytest.fixture(params=drivers.LOOPS)
 def run(request):
-    """Run a coroutine on a new loop of each kind."""
     loop = drivers.new_loop(request.param)
     failures = []
     loop.set_exception_handler(lambda _, context: failures.append(context))
@@ -79,7 +76,6 @@ def from_address():
 
 @pytest.fixture
 def raw(from_address):
-    """Connect a plain socket to an address."""
     return lambda address: from_address("", address)
 
 

@@ -1,8 +1,5 @@
-"""Two small datagram sessions, so that UDP is tested without any real protocol.
-
-A question is a number and a text, ``7 hello``; its answer is the same, or for some texts what
-they say. Numbers and not their own names tell the answers apart, since both may come twice.
-"""
+"""Two small datagram sessions: a question is a number and a text, ``7 hello``; its answer is the
+same, or for some texts what they say. Numbers tell the answers apart."""
 
 
 class Session:
@@ -16,10 +13,7 @@ class Session:
 
 
 class Answers(Session):
-    """A server's session: says everything back to whom it came from, and remembers who spoke.
-
-    ``raise`` raises, ``later S`` answers after S seconds, ``end`` is answered and ends the session.
-    """
+    """Says all back; ``raise`` raises, ``later S`` takes S seconds, ``end`` ends the session."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +34,6 @@ class Answers(Session):
         return [(peer, datagram)]
 
     def say(self, text):
-        """Send to everyone who ever spoke."""
         self._out += [(text, peer) for peer in self.peers]
 
     def advance(self, now):
@@ -54,10 +47,7 @@ class Answers(Session):
 
 
 class Asks(Session):
-    """A client's session: asks one question after another, each until it is answered.
-
-    Each answer is an event, once and in order. Closed after the last one.
-    """
+    """Asks one question after another, each until it is answered; closed after the last one."""
 
     def __init__(self, server, texts, *, resend=0.05):
         super().__init__()

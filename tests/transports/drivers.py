@@ -25,7 +25,6 @@ LOOPS = ("asyncio", "uvloop")
 
 @contextlib.contextmanager
 def meanwhile(work, *arguments):
-    """Have another thread work."""
     thread = threading.Thread(target=work, args=arguments)
     thread.start()
     try:
@@ -79,8 +78,6 @@ class OnALoop:
 
 
 class Drivers:
-    """Makes connections of one kind, ``"blocking"`` or a loop's, and ends them."""
-
     def __init__(self, kind, stack):
         self.kind, self._stack = kind, stack
         self.loop = None
@@ -96,7 +93,6 @@ class Drivers:
         assert not self.failures
 
     def connect(self, *arguments, **options):
-        """Connect to a server."""
         if self.loop is None:
             made = tcp.connect(*arguments, **options)
         else:
@@ -106,7 +102,6 @@ class Drivers:
         return made
 
     def adopt(self, sock, session, timeout, tls=None, name=None):
-        """Make a connection of a socket."""
         timeout = timeout or Timeouts()
         if self.loop is None:
             if tls is not None:
@@ -179,13 +174,11 @@ def echoing(server, how="handler"):
 
 
 def ended(server):
-    """How often connections to a server have ended, by why."""
     counts = server.statistics()
     return {why: n for why, n in counts.items() if n and why not in ("open", "rejected")}
 
 
 def with_settings(options):
-    """Put the fields of `ServerSettings` among a server's options into one."""
     names = {field.name for field in dataclasses.fields(ServerSettings)} & options.keys()
     rest = {name: value for name, value in options.items() if name not in names}
     return {"settings": ServerSettings(**{name: options[name] for name in names}), **rest}
@@ -193,7 +186,6 @@ def with_settings(options):
 
 @contextlib.contextmanager
 def serving(kind, address, make_session, **options):
-    """Run a server of one kind, ``"threads"`` or a loop's in a thread of its own."""
     if kind == "threads":
         with ThreadServer(address, make_session, **with_settings(options)) as threads:
             yield threads

@@ -1,7 +1,5 @@
-"""The other end of a connection over shared memory, restated from docs/protocols/shm.md.
-
-It may do all that a peer can do wrong. It does not sleep on futexes: it looks again and again.
-"""
+"""The other end of a connection over shared memory, restated from docs/protocols/shm.md. It may do
+all that a peer can do wrong, and polls instead of sleeping on futexes."""
 
 import array
 import contextlib
@@ -29,8 +27,6 @@ def memory(size, *, seals=SEALS, missing=0):
 
 
 class Peer:
-    """One end, with both rings mapped."""
-
     def __init__(self, sock, inward, outward, sizes):
         self.sock = sock
         self.inward = mmap.mmap(inward, DATA + sizes[0])

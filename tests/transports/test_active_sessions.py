@@ -40,7 +40,6 @@ class Over(Layer):
 
 @pytest.fixture
 def serve(start):
-    """Start a server of each kind; returns its address."""
     return lambda make=websocket.WebSocketServerSession, **options: start(make, **options).address
 
 
@@ -49,8 +48,6 @@ def client(**options):
 
 
 class Raw:
-    """A peer by hand: a client that has shaken hands, or has not."""
-
     def __init__(self, address, *, shake=True):
         self.sock = socket.create_connection((address.host, address.port), timeout=10)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -70,7 +67,6 @@ class Raw:
         return b"".join(iter(self.file.readline, b"\r\n"))
 
     def frame(self):
-        """The next opcode and its payload; None at the end."""
         head = self.file.read(2)
         if not head:
             return None
@@ -80,7 +76,6 @@ class Raw:
         return head[0] & 15, self.file.read(size)
 
     def code(self):
-        """The close code that comes next, and then the end."""
         frame = self.frame()
         assert frame is not None
         opcode, payload = frame

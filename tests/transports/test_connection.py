@@ -1,7 +1,4 @@
-"""One end of a connection against a plain socket, whatever drives it.
-
-What a server does is in `test_server.py`, what only tasks can do in `test_tasks.py`.
-"""
+"""One end of a connection against a plain socket, whatever drives it."""
 
 import contextlib
 import os
@@ -26,7 +23,6 @@ WITH_TLS = [*DRIVERS, "blocking TLS", "asyncio TLS"]
 
 @pytest.fixture(params=WITH_TLS)
 def ends(request, blobs):
-    """Make a connection and the plain, or Python's TLS, socket at its other end."""
     kind, _, tls = request.param.partition(" ")
     theirs, ours = request.getfixturevalue("contexts") if tls else (None, None)
     with contextlib.ExitStack() as stack:
@@ -112,8 +108,7 @@ def test_rejected_peer_that_still_writes_receives_the_reason(ends, blobs, read_f
 
     seen = []
     with meanwhile(flood):
-        caught = raised_with(errors.LimitExceeded, "received", connection.receive)
-        connection.reject(caught)
+        connection.reject(raised_with(errors.LimitExceeded, "received", connection.receive))
         connection.close()
     assert b"over the limit received=10000" in seen[0]
 
@@ -260,7 +255,6 @@ def test_interrupted_receive_closes_only_inside_a_message(ends, blobs, before, c
 
 
 def in_a_thread(work):
-    """Return what it raises there, of our own errors."""
     caught = []
     kinds = errors.ConnectionClosed, errors.LocalProtocolError
     with meanwhile(lambda: caught.append(raised(kinds, work))):

@@ -48,7 +48,6 @@ TABLE = exchanges, parts, many_before_an_answer, what_the_session_says_of_one
 
 @contextlib.contextmanager
 def ends(client, server, how, carrier, sessions, folder, request):
-    """A connected client, and the server."""
     options, asked, where = echoing(server, how), {}, carrier
     if carrier == "TLS":
         theirs, ours = request.getfixturevalue("contexts")

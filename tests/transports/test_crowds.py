@@ -1,7 +1,4 @@
-"""Many who connect and say nothing, or too many from one place: the others are served all the same.
-
-The servers are black boxes here: whatever serves behind the address, in threads or on a loop.
-"""
+"""Many who say nothing, or too many from one place: the others are served all the same."""
 
 import contextlib
 import os
@@ -20,7 +17,6 @@ from tests.waiting import eventually
 
 @pytest.fixture(params=["threads handler", "asyncio handler", "asyncio responder"])
 def serve(request):
-    """Serve sessions made by the first argument; return the server."""
     kind, how = request.param.split()
     with contextlib.ExitStack() as stack:
         yield lambda make_session, where="127.0.0.1:0", **options: stack.enter_context(

@@ -38,7 +38,6 @@ def way(request, blobs):
 
         @classmethod
         def do(cls, call, *arguments):
-            """Settle a reply."""
             if inside:
                 cls.loops[0].call_soon_threadsafe(call, *arguments)
             else:
@@ -55,7 +54,6 @@ def peer(way, blobs):
 
 
 def deferred(way, peer, word):
-    """The reply that the server defers."""
     made = way[1].made
     count = len(made)
     peer.send(word)

@@ -39,7 +39,6 @@ def fork(seconds=20):
 
 
 def in_a_child(work):
-    """Return what `work` returned in a forked process, which ends without tidying up."""
     come, go = os.pipe()
     child = fork()
     if not child:
@@ -77,8 +76,6 @@ def a_child_that_waits():
 
 @dataclass
 class Way:
-    """A server of one kind of connection, and how a client's is made."""
-
     server: ThreadServer
     make_session: Callable[[], Layer]
     options: dict[str, Any]

@@ -51,8 +51,6 @@ class Room:
 
 
 class Responder(Echo):
-    """Echoes, but for some words."""
-
     def __init__(self, room, connection):
         super().__init__(connection)
         self.room = room
@@ -84,7 +82,6 @@ class Responder(Echo):
 
 @contextmanager
 def served(kind, room, **options):
-    """Our server; yields its address."""
 
     def respond(connection):
         def admit(call):
@@ -178,8 +175,6 @@ def test_client_can_close_while_its_responder_blocks(room):
 
 
 class Stream:
-    """A stream of grpcio's client."""
-
     def __init__(self, channel, **options):
         self._queue = queue.SimpleQueue()
         self.call = channel.stream_stream(METHOD)(iter(self._queue.get, None), **options)
@@ -199,7 +194,6 @@ class Stream:
 
 @pytest.fixture(params=["threads", "asyncio", "threads TLS", "asyncio TLS"])
 def channel(request, room):
-    """A channel of grpcio's to our server."""
     kind, _, tls = request.param.partition(" ")
     if not tls:
         with served(kind, room) as address, grpc.insecure_channel(address, options=BIG) as made:

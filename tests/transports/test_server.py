@@ -1,7 +1,4 @@
-"""What servers do, whatever carries their connections, against plain sockets.
-
-How many are let in, and how long silence lasts, is in `test_crowds.py`.
-"""
+"""What servers do, whatever carries their connections, against plain sockets."""
 
 import asyncio
 import contextlib
@@ -31,7 +28,6 @@ LOOPBACK = "127.0.0.1:0"
 
 @pytest.fixture(params=["handler", "responder"])
 def kind(request, where):
-    """How it answers: its argument."""
     return drivers.echoing(where, request.param)
 
 
@@ -274,7 +270,6 @@ def test_stop_closes_idle_connections_at_once(stoppable, kind, dial, carrier, tm
 
 
 def handler(where, steps):
-    """A handler of that server's kind."""
     if where == "threads":
         return lambda connection: drive(steps(connection))
     return lambda connection: drive_async(steps(connection))

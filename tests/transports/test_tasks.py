@@ -29,7 +29,6 @@ BIG = 2**18
 
 @contextlib.asynccontextmanager
 async def connected(blobs, timeout=None):
-    """Connect to a plain socket."""
     with sockets.listen("127.0.0.1:0") as listener:
         address = sockets.local_address(listener)
         connection = await tcp_asyncio.connect(address, blobs(), timeout=timeout)
@@ -42,7 +41,6 @@ async def connected(blobs, timeout=None):
 
 
 async def cancel(task):
-    """Cancel before the task can go on."""
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -1,7 +1,4 @@
-"""TLS: certificates, versions, goodbyes and handshakes, against Python's own TLS sockets.
-
-Messages over it are in `test_connection.py` and `test_conversations.py`.
-"""
+"""TLS: certificates, versions, goodbyes and handshakes, against Python's own TLS sockets."""
 
 import asyncio
 import contextlib
@@ -187,10 +184,9 @@ def test_tls_handshakes_use_bounded_memory_and_free_it(run, blobs, kind, context
                 with contextlib.ExitStack() as stack:
                     for _ in range(count):
                         if words is None:
-                            tls = stack.enter_context(
+                            stack.enter_context(
                                 await asyncio.to_thread(shake, server, contexts)
-                            )
-                            tls.sendall(blobs.frame(b"x"))
+                            ).sendall(blobs.frame(b"x"))
                             continue
                         stack.enter_context(connected_socket(server.address, 10.0)).sendall(words)
                     await eventually_async(lambda: server.connections == count)

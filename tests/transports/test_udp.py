@@ -17,7 +17,6 @@ from tests.waiting import eventually
 
 @contextlib.contextmanager
 def plain_server(host="127.0.0.1", react=lambda data: [data], port=0):
-    """Serve by plain socket calls: answer as `react` says, and keep what came."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.bind((host, port))
@@ -36,7 +35,6 @@ def plain_server(host="127.0.0.1", react=lambda data: [data], port=0):
 
 
 def collect(connection):
-    """All events until the session is over."""
     connection.session.begin(connection.now())
     events = []
     with contextlib.suppress(ConnectionClosed):

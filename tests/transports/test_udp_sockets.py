@@ -43,7 +43,6 @@ def where(sock):
 
 
 def receive(sock, count=1):
-    """What comes, once `count` are there."""
     found = []
     eventually(lambda: found.extend(sock.receive_batch()) or len(found) >= count)
     return found
@@ -197,8 +196,6 @@ def test_cipher_must_have_the_role_of_its_socket():
 
 
 class Failing:
-    """Stands in for a socket's calls."""
-
     def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
 

@@ -33,7 +33,6 @@ def display(received):
 
 @pytest.fixture
 def make(display):
-    """Return a function that starts a page of the display, both with the password `auth`."""
     made = []
 
     def make(remote=None, **options):
@@ -74,7 +73,6 @@ def read_on(peer):
 
 
 def picture(message):
-    """Return a picture's screen size and place, and its pixels."""
     pixels = Image.open(io.BytesIO(bytes(message)[8:]))
     return struct.unpack(">4H", bytes(message)[:8]), np.asarray(pixels)
 

@@ -1,8 +1,5 @@
-"""A protocol of another package: a server sends each line back, changed by a function.
-
-CONTRIBUTING's steps describe it: a layer, options, a server, a client and a record, which an entry
-point of the group ``rlwire.protocols`` names.
-"""
+"""A protocol of another package, as CONTRIBUTING describes it: a server sends each line back,
+changed by a function. An entry point of the group ``rlwire.protocols`` names its record."""
 
 from dataclasses import dataclass
 

@@ -10,7 +10,6 @@ METHOD = "/rlwire.test.Echo/Talk"
 
 
 def frames_of(buffers):
-    """Type, flags, stream and payload of each frame."""
     data = b"".join(map(bytes, buffers)).removeprefix(frames.PREFACE)
     found, at = [], 0
     while at < len(data):
@@ -28,11 +27,9 @@ class Raw:
         self.hear()
 
     def hear(self):
-        """Frames that the session has said since: type, flags, stream and payload."""
         return frames_of(self.session.output())
 
     def say(self, *data):
-        """Have the session hear bytes; returns its events."""
         events = []
         for frame in frames_in(self._reader, b"".join(data)):
             events += self.session.receive(frame)

@@ -1,10 +1,5 @@
-"""What a peer of bad will can do to a connection of gRPC's: bounded memory, and the named error.
-
-Work is bounded as the count of frames is after which a peer is given up; memory is counted by
-tracemalloc and by what waits to be sent. Floods of frames that bring nothing are in
-`tests/sessions/http2/test_core.py`, a good client beside others in
-`tests/transports/test_grpc_calls.py`.
-"""
+"""What a peer of bad will can do to a connection of gRPC's: memory (tracemalloc, what waits to be
+sent) and work (frames until the peer is given up) are bounded, and the error is named."""
 
 import pytest
 
@@ -77,7 +72,6 @@ def test_frames_on_a_reset_stream_count_toward_the_flood_limit():
 
 
 def heads(last, first=1, flags=frames.END_HEADERS):
-    """Yield numbers of streams, and the frame that begins each."""
     sender = Headers()
     for number in range(first, last, 2):
         yield number, frames.frame(frames.HEADERS, flags, number, sender.encode(fields()))

@@ -44,7 +44,6 @@ class Peer(Http2Core):
 
 
 def feed(peer, data):
-    """The events of whole frames one after the other."""
     events, at = [], 0
     while at < len(data):
         size = peer.frame_size(data, at, len(data))
@@ -58,7 +57,6 @@ joined = b"".join
 
 
 def opened(client, number=1, **options):
-    """An endpoint whose peer has said its first words, with one stream."""
     peer = Peer(client, options.get("limits"), options.get("window"), options.get("all"))
     feed(peer, Peer(not client).preface(options.get("settings")))
     peer.told.clear()

@@ -1,9 +1,5 @@
-"""The rules of RFC 9113 that a connection of gRPC's must keep, each by its section.
-
-What one frame may be by itself is in `tests/sessions/http2/test_core.py`, what a field may be in
-`tests/codecs/http2/test_headers.py`. MUSTs that concern nobody here are listed in
-docs/protocols/http2.md.
-"""
+"""The rules of RFC 9113 that a connection of gRPC's must keep, each by its section. MUSTs that
+concern nobody here are listed in docs/protocols/http2.md."""
 
 import hpack
 import pytest
@@ -32,7 +28,6 @@ def answer(given, number=1, end=False):
 
 
 def raw_client(settings=None, **options):
-    """A client's session, whose call has begun on stream 1."""
     raw = Raw(GrpcClientSession(GrpcRawMessages(), METHOD, **options))
     raw.say(frames.settings(settings or {}))
     raw.began = raw.hear()

@@ -45,7 +45,6 @@ def other(client):
 
 
 def exchange(ours, theirs):
-    """All that either has to say; the events of both."""
     mine, others, rest = [], [], b""
     while True:
         written = b"".join(map(bytes, ours.output()))

@@ -44,7 +44,6 @@ class Player:
         return [f"{peer[1]} {datagram.decode()}" for datagram, peer in taken]
 
     def waits(self, until):
-        """Let time pass; return what was sent and what happened, each with its time."""
         seen = [(self.now, text) for text in self.sent()]
         while (due := self.session.next_deadline()) is not None and due <= until:
             self.now = max(self.now, due)
@@ -92,7 +91,6 @@ def test_sessions_exchange_the_datagrams_of_figure_1():
     session = player.session
 
     def exchange(sent, *expected, port=server.lobby, address=LOBBY):
-        """Carry datagrams both ways; return the events of server and client."""
         events = []
         for datagram, peer in session.datagrams():
             assert (datagram, peer) == (f"city:7;{sent}".encode(), address)

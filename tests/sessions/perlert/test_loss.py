@@ -1,9 +1,5 @@
-"""Whole exchanges between the real sessions of both sides over a lossy network, seed by seed.
-
-`RLWIRE_SEEDS=20000 pytest tests/sessions/perlert/test_loss.py` plays that many of each kind; by
-default they are as many as fit into about ten seconds. A failure names the seed and shows what
-became of the last datagrams.
-"""
+"""Whole exchanges between the real sessions of both sides over a lossy network, seed by seed;
+`RLWIRE_SEEDS=20000` plays more. A failure names its seed and the last datagrams."""
 
 import logging
 import os
@@ -26,15 +22,8 @@ WAITING = (c.PerlertState.REGISTERING, c.PerlertState.REGISTERED, c.PerlertState
 
 @dataclass(frozen=True)
 class Play:
-    """One kind of exchange.
-
-    Attributes:
-        loss: of the links, which also repeat, delay and reorder.
-        players: clients, as many as slots.
-        steps: of the first agent; each further one plays `apart` more.
-        runs: that each client plays.
-        moves: clients take another slot before they are ready, and change their minds.
-    """
+    """One kind of exchange: a link's `loss`, `players`, the `runs` of each, the first agent's
+    `steps`, of which each further one has `apart` more; with `moves` clients change their slots."""
 
     loss: float = 0.0
     players: int = 3
@@ -185,8 +174,6 @@ class Player:
 
 
 class World:
-    """A server and its players."""
-
     def __init__(self, play, seed):
         self.play = play
         self.seed = seed

@@ -41,7 +41,6 @@ class Viewer(End):
         self.core.feed(0)
 
     def requests(self):
-        """Return and forget the messages that an open session has sent."""
         return list(whole(self.read()))
 
 
@@ -59,7 +58,6 @@ def init(width=WIDTH, height=HEIGHT, name="desk"):
 
 
 def offer(kind, version):
-    """A server's version, and the one security type that it has."""
     return (
         handshake.encode_version(version)
         + (bytes(3) if version < (3, 7) else b"\1")
@@ -68,7 +66,6 @@ def offer(kind, version):
 
 
 def greeting(version=(3, 8), size=(WIDTH, HEIGHT)):
-    """Everything of a server's handshake without a password."""
     return offer(1, version) + (bytes(4) if version >= (3, 8) else b"") + init(*size)
 
 

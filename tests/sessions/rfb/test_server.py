@@ -65,7 +65,6 @@ class Peer(End):
         super().__init__(RfbServerSession(desk.screen, **options), 1, server=True)
 
     def rejected(self, data, error, text):
-        """Hand over bytes that end the connection; return what the server then sends."""
         caught = raised_with(error, text, self.feed, data)
         self.flush()
         assert self.session.closed
@@ -104,7 +103,6 @@ class Peer(End):
         self.feed(struct.pack(">BBHHHH", 3, incremental, *area))
 
     def messages(self):
-        """Paint what the server has sent; return the number of updates."""
         painted = [event for event in self.painter.feed(self.read()) if isinstance(event, Painted)]
         self.kinds += [one.encoding for each in painted for one in each.rectangles]
         return len(painted)
@@ -114,7 +112,6 @@ class Peer(End):
         return self.painter.session.framebuffer
 
     def follow(self, incremental=1, area=FULL):
-        """Ask for an update, and see that it shows the frame."""
         self.request(incremental, area)
         assert self.messages() == 1
         assert self.shows(self.desk.frame)
@@ -454,7 +451,6 @@ def test_cache_of_an_unchanged_frame_is_bounded(desk):
 
 
 def _bits(number):
-    """Return one of 720 ways to have three colours of a bit each in ten."""
     return list(itertools.permutations(range(10), 3))[number]
 
 

@@ -1,10 +1,5 @@
-"""Runs the Autobahn test suite itself against both sides, blocking and asyncio, and prints a table.
-
-    python tests/sessions/websocket/autobahn.py wstest
-
-The suite (autobahntestsuite on PyPI) needs Python 2.7, so pytest does not run this; its cases are
-restated in test_autobahn.py. The arguments are the command that starts its ``wstest``.
-"""
+"""Runs the Autobahn test suite itself against both sides: `autobahn.py wstest`, its command, which
+needs Python 2.7, so that pytest does not run it. test_autobahn.py restates its cases."""
 
 import asyncio
 import contextlib

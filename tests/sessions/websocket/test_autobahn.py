@@ -1,10 +1,5 @@
-"""The cases of the Autobahn test suite (25.10.1), restated: what must come back for which frames.
-
-Groups 1 to 7, 9 and 10; 12 and 13 are compression, which is declined. Each case goes to a server's
-session that echoes, and to a client's, the bytes whole, one by one, and octet-wise per frame, with
-the frames that must come back written down by hand. docs/protocols/websocket.md has the results of
-the suite itself.
-"""
+"""The cases of the Autobahn test suite (25.10.1) but compression (12, 13), restated by hand: each
+goes to a server's session and a client's, the bytes whole, one by one, and octet-wise per frame."""
 
 import itertools
 import struct
@@ -49,7 +44,6 @@ class Frame:
 
 
 def parse(data, masked):
-    """The frames in what a session sent."""
     decoder, at = FrameDecoder(masked), 0
     while at < len(data):
         size = decoder.frame_size(data, at, len(data))
@@ -206,7 +200,6 @@ GREEK = b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5"
 
 
 def pieces(payload, size):
-    """A text in fragments of `size` bytes."""
     cut = [payload[i : i + size] for i in range(0, len(payload), size)] or [b""]
     return [Frame(CONT if i else TEXT, piece, fin=i == len(cut) - 1) for i, piece in enumerate(cut)]
 

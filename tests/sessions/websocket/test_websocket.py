@@ -69,7 +69,6 @@ class Words(Layer):
 
 
 def opened(inner=None, **options):
-    """Two sessions after their handshake, without a transport."""
     client = WebSocketClientSession(URL)
     outer = WebSocketServerSession(**options)
     server = outer if inner is None else Stack(outer, inner)
@@ -97,7 +96,6 @@ def test_receive_whole_accepts_only_complete_messages_while_open():
 
 
 def answer(server, client=None, **options):
-    """What a server's session says to a client's request."""
     client = client or WebSocketClientSession(URL, **options)
     (request,) = client.output()
     try:

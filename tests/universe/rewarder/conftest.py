@@ -11,7 +11,6 @@ from rlwire.universe.rewarder import RewarderClient, RewarderServer
 
 @pytest.fixture
 def serving():
-    """Starts servers."""
     with ExitStack() as stack:
 
         def serve(env_id="test.Game-v0", **options):
@@ -23,7 +22,6 @@ def serving():
 
 @pytest.fixture
 def answering(serving):
-    """Starts servers that answer each reset."""
 
     def serve(**options):
         server = serving(on_reset=lambda request: server.begin_episode(request), **options)
@@ -34,7 +32,6 @@ def answering(serving):
 
 @pytest.fixture
 def join():
-    """Connects clients."""
     with ExitStack() as stack:
 
         def connect(server, auth="openai", **options):

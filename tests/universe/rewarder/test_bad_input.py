@@ -19,7 +19,6 @@ FEW = Limits(received=1 << 20, items=10_000)
 
 
 def opened(server, observer=False):
-    """A connection whose messages a test decides."""
     headers = handshake_headers("openai", observer)
     peer = connect(f"ws://{server.address}/", kind="text", headers=headers)
     assert json.loads(peer.receive())["method"] == "v0.env.describe"

@@ -74,8 +74,6 @@ def test_observation_outside_the_given_space_is_rejected():
 
 
 class Recorder(gymnasium.Env):
-    """Keeps the actions that it received."""
-
     observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(3, start=-1)
 
     def reset(self, seed=None, options=None):

@@ -38,7 +38,6 @@ def whole(client):
 
 
 def refused(client):
-    """Step until the server's refusal or its end; return the text."""
     return str(raised(PeerError, lambda: [client.step(20) for _ in range(1000)]))
 
 

@@ -54,7 +54,6 @@ class Sampled(gymnasium.Env):
 
 @pytest.fixture
 def counting():
-    """A server in lockstep, and its environment."""
     made = []
     with EnvironmentRewarder(
         lambda: made.append(Counter()) or made[0], "127.0.0.1:0", lockstep=True, auth=None

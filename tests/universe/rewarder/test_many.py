@@ -58,8 +58,6 @@ def test_server_works_with_each_event_loop(answering, factory):
 
 
 class Numbers(RewarderClientSession):
-    """Notes the reward of each message as it comes."""
-
     __slots__ = ("seen",)
 
     def __init__(self):
@@ -75,7 +73,6 @@ class Numbers(RewarderClientSession):
 
 
 def watch(server, most, over):
-    """Return the first rewards that an observer sees, until it is over."""
     session, headers = Numbers(), handshake_headers("openai", True)
     with connect(f"ws://{server.address}/", session, headers=headers, kind="text") as peer:
         while len(session.seen) < most and not over.is_set():

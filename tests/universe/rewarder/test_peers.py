@@ -21,8 +21,6 @@ HEADERS = {
 
 
 class Speaker:
-    """Counts messages."""
-
     def __init__(self, peer):
         self.peer = peer
         self.count = 0
@@ -115,7 +113,6 @@ def test_client_plays_on_the_server_of_universe(port):
 
 
 def play(port, seen):
-    """Reset, ping, act; keep what comes, and the close frame."""
     from websockets.sync.client import connect
 
     with connect(f"ws://127.0.0.1:{port}/", additional_headers=HEADERS, proxy=None) as peer:

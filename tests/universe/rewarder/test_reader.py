@@ -15,7 +15,6 @@ from tests.waiting import eventually
 
 @pytest.fixture
 def joined(answering):
-    """A server, and a client that does not ping."""
 
     def join(**options):
         server = answering(**options)

@@ -49,7 +49,6 @@ def captured(encoding):
 
 
 def served(*messages, form=rfb.RGBX, cut=1000):
-    """Return the dissected messages that a server sends to a viewer with this format."""
     first = [*HELLO, (True, rfb.encode(rfb.SetPixelFormat(form)))]
     cuts = [each[at : at + cut] for each in messages for at in range(0, len(each), cut)]
     return dissected(RfbDissector(), [*first, *((False, each) for each in cuts)])[len(first) :]
