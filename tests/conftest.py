@@ -1,6 +1,7 @@
 """What all tests share: how they are run, the slow oracle, a strict comparison, live blocks."""
 
 import asyncio
+import contextlib
 import gc
 import importlib
 import inspect
@@ -334,6 +335,12 @@ class Blobs(Layer):
     @classmethod
     def frame(cls, body):
         return cls.header(len(body)) + body
+
+
+@pytest.fixture
+def stack():
+    with contextlib.ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Between rlwire's own ends: both flags, any rewards, seeds and options."""
 
-import contextlib
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -52,15 +51,13 @@ def _unchanged(monkeypatch):
 
 
 @pytest.fixture
-def odd():
-    with contextlib.ExitStack() as stack:
+def odd(stack):
+    def make(accepts="options", **options):
+        server = rlwire.serve(Odd, URL, accepts=[accepts], **options)
+        stack.enter_context(server)
+        return stack.enter_context(rlwire.make(server.url))
 
-        def make(accepts="options", **options):
-            server = rlwire.serve(Odd, URL, accepts=[accepts], **options)
-            stack.enter_context(server)
-            return stack.enter_context(rlwire.make(server.url))
-
-        yield make
+    return make
 
 
 @pytest.fixture

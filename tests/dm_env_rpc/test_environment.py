@@ -1,6 +1,5 @@
 """Agents of dm_env_rpc's servers as endpoints: spaces, episodes, losses."""
 
-import contextlib
 from typing import Any
 
 import gymnasium
@@ -61,13 +60,11 @@ class Nested(gymnasium.Env):
 
 
 @pytest.fixture
-def serve():
-    with contextlib.ExitStack() as stack:
+def serve(stack):
+    def start(make, address="127.0.0.1:0", **options):
+        return stack.enter_context(Server(EnvironmentWorlds(make, **options), address))
 
-        def start(make, address="127.0.0.1:0", **options):
-            return stack.enter_context(Server(EnvironmentWorlds(make, **options), address))
-
-        yield start
+    return start
 
 
 def cartpole():

@@ -1,7 +1,5 @@
 """What dm_env_rpc's client and server promise about their calls, with grpcio at the other end."""
 
-import contextlib
-
 import grpc
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2
@@ -24,11 +22,10 @@ def echo(message, world):
 
 
 @pytest.fixture
-def make(workers):
-    with contextlib.ExitStack() as stack:
-        yield lambda **options: stack.enter_context(
-            Server(World, "127.0.0.1:0", workers=workers, extensions={"a/b": echo}, **options)
-        )
+def make(workers, stack):
+    return lambda **options: stack.enter_context(
+        Server(World, "127.0.0.1:0", workers=workers, extensions={"a/b": echo}, **options)
+    )
 
 
 def status(call):

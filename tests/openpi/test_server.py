@@ -97,19 +97,18 @@ def server(policy):
 
 
 @pytest.fixture
-def raw():
+def raw(stack):
     """Connect a client that can send without waiting for the action."""
-    with contextlib.ExitStack() as stack:
 
-        def start(server, observation=None, **options):
-            client = connect(f"ws://{server.address}", OpenPIClientSession(), **options)
-            stack.callback(client.close)
-            client.receive()
-            if observation is not None:
-                client.send(observation)
-            return client
+    def start(server, observation=None, **options):
+        client = connect(f"ws://{server.address}", OpenPIClientSession(), **options)
+        stack.callback(client.close)
+        client.receive()
+        if observation is not None:
+            client.send(observation)
+        return client
 
-        yield start
+    return start
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 import pytest
 
@@ -19,27 +19,23 @@ def worlds():
 
 
 @pytest.fixture
-def serving():
-    with ExitStack() as stack:
+def serving(stack):
+    def serve(environment, **options):
+        quick = {"address": "127.0.0.1:0", "rate": 200.0, "frames": 10_000.0}
+        return stack.enter_context(Server(environment, **{**quick, **options}))
 
-        def serve(environment, **options):
-            quick = {"address": "127.0.0.1:0", "rate": 200.0, "frames": 10_000.0}
-            return stack.enter_context(Server(environment, **{**quick, **options}))
-
-        yield serve
+    return serve
 
 
 @pytest.fixture
-def begin():
-    with ExitStack() as stack:
+def begin(stack):
+    def join(server, header, key=None, **options):
+        client = stack.enter_context(Client(server.address, header, **options))
+        client.register(key)
+        client.ready()
+        return client
 
-        def join(server, header, key=None, **options):
-            client = stack.enter_context(Client(server.address, header, **options))
-            client.register(key)
-            client.ready()
-            return client
-
-        yield join
+    return join
 
 
 @pytest.fixture
@@ -50,11 +46,9 @@ def silent():
 
 
 @pytest.fixture
-def remote():
-    with ExitStack() as stack:
+def remote(stack):
+    def make(server, header, **options):
+        url = f"perlert://{server.address}/{header}"
+        return stack.enter_context(closing(rlwire.make(url, **{"timeout": 5.0, **options})))
 
-        def make(server, header, **options):
-            url = f"perlert://{server.address}/{header}"
-            return stack.enter_context(closing(rlwire.make(url, **{"timeout": 5.0, **options})))
-
-        yield make
+    return make

@@ -1,7 +1,5 @@
 """`Client` against a server in this process."""
 
-from contextlib import ExitStack
-
 import pytest
 
 from rlwire.codecs.perlert import AgentSlot, text_to_array
@@ -73,12 +71,11 @@ def test_frames_returns_every_received_frame_in_order(before, worlds, serving):
 
 
 @pytest.fixture
-def crowd(worlds, serving):
+def crowd(worlds, serving, stack):
     server = serving(worlds.Crowd)
-    with ExitStack() as stack:
-        tags = ("one", "two", "three", "four")
-        made = [Client(server.address, "crowd", tag=tag) for tag in tags]
-        yield [stack.enter_context(client) for client in made]
+    tags = ("one", "two", "three", "four")
+    made = [Client(server.address, "crowd", tag=tag) for tag in tags]
+    return [stack.enter_context(client) for client in made]
 
 
 def test_register_rejects_a_closed_slot_and_names_its_client(crowd):

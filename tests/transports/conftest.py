@@ -1,7 +1,6 @@
 """What tests of transports share: servers, certificates, plain sockets, waiting for conditions."""
 
 import asyncio
-import contextlib
 import logging
 import socket
 import threading
@@ -24,15 +23,13 @@ def where(request):
 
 
 @pytest.fixture
-def start(where, blobs):
-    with contextlib.ExitStack() as stack:
+def start(where, blobs, stack):
+    def make(make_session=blobs, listener="127.0.0.1:0", **options):
+        if "converse" not in options:
+            options.setdefault("make_handler", drivers.Echo)
+        return stack.enter_context(drivers.serving(where, listener, make_session, **options))
 
-        def make(make_session=blobs, listener="127.0.0.1:0", **options):
-            if "converse" not in options:
-                options.setdefault("make_handler", drivers.Echo)
-            return stack.enter_context(drivers.serving(where, listener, make_session, **options))
-
-        yield make
+    return make
 
 
 @pytest.fixture(params=["blocking", *drivers.LOOPS])
@@ -53,25 +50,24 @@ def run(request):
 
 
 @pytest.fixture
-def from_address():
+def from_address(stack):
     """Connect a plain socket from one of loopback's addresses, if it is not empty."""
-    with contextlib.ExitStack() as stack:
 
-        def connect(source, address):
-            family, sockaddr = address.resolve()[0]
-            sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            sock.settimeout(10)
-            try:
-                if source:
-                    sock.bind((source, 0))
-                sock.connect(sockaddr)
-            except OSError as error:  # such as macOS, which has 127.0.0.1 only
-                if not source:
-                    raise
-                pytest.skip(f"no connection from {source} here: {error}")
-            return sock
+    def connect(source, address):
+        family, sockaddr = address.resolve()[0]
+        sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        sock.settimeout(10)
+        try:
+            if source:
+                sock.bind((source, 0))
+            sock.connect(sockaddr)
+        except OSError as error:  # such as macOS, which has 127.0.0.1 only
+            if not source:
+                raise
+            pytest.skip(f"no connection from {source} here: {error}")
+        return sock
 
-        yield connect
+    return connect
 
 
 @pytest.fixture

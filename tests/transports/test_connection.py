@@ -22,28 +22,27 @@ WITH_TLS = [*DRIVERS, "blocking TLS", "asyncio TLS"]
 
 
 @pytest.fixture(params=WITH_TLS)
-def ends(request, blobs):
+def ends(request, blobs, stack):
     kind, _, tls = request.param.partition(" ")
     theirs, ours = request.getfixturevalue("contexts") if tls else (None, None)
-    with contextlib.ExitStack() as stack:
-        driver = stack.enter_context(drivers(kind))
+    driver = stack.enter_context(drivers(kind))
 
-        def make(timeout=None, session=None):
-            with socket.create_server(("127.0.0.1", 0)) as listener:
-                near = socket.create_connection(listener.getsockname())
-                far, _ = listener.accept()
-            far.settimeout(10)
-            accepted = [far]
+    def make(timeout=None, session=None):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            near = socket.create_connection(listener.getsockname())
+            far, _ = listener.accept()
+        far.settimeout(10)
+        accepted = [far]
 
-            def shake():
-                if tls:
-                    accepted.append(theirs.wrap_socket(far, server_side=True))
+        def shake():
+            if tls:
+                accepted.append(theirs.wrap_socket(far, server_side=True))
 
-            with meanwhile(shake):
-                end = driver.adopt(near, session or blobs(), timeout, ours, tls and "localhost")
-            return end, stack.enter_context(accepted[-1])
+        with meanwhile(shake):
+            end = driver.adopt(near, session or blobs(), timeout, ours, tls and "localhost")
+        return end, stack.enter_context(accepted[-1])
 
-        yield make
+    return make
 
 
 only = pytest.mark.parametrize("ends", ["blocking"], indirect=True)

@@ -16,12 +16,11 @@ from tests.waiting import eventually
 
 
 @pytest.fixture(params=["threads handler", "asyncio handler", "asyncio responder"])
-def serve(request):
+def serve(request, stack):
     kind, how = request.param.split()
-    with contextlib.ExitStack() as stack:
-        yield lambda make_session, where="127.0.0.1:0", **options: stack.enter_context(
-            serving(kind, where, make_session, **echoing(kind, how), **options)
-        )
+    return lambda make_session, where="127.0.0.1:0", **options: stack.enter_context(
+        serving(kind, where, make_session, **echoing(kind, how), **options)
+    )
 
 
 def is_served(blobs, address, **options):

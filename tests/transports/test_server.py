@@ -1,7 +1,6 @@
 """What servers do, whatever carries their connections, against plain sockets."""
 
 import asyncio
-import contextlib
 import errno
 import logging
 import socket
@@ -37,9 +36,8 @@ def server(start, kind):
 
 
 @pytest.fixture
-def dial(blobs):
-    with contextlib.ExitStack() as stack:
-        yield lambda server: stack.enter_context(tcp.connect(server.address, blobs()))
+def dial(blobs, stack):
+    return lambda server: stack.enter_context(tcp.connect(server.address, blobs()))
 
 
 def test_failed_connection_ends_alone_with_a_counted_reason(
@@ -238,21 +236,20 @@ def test_servers_can_share_a_listener(start, dial):
 
 
 @pytest.fixture
-def stoppable(where, blobs):
+def stoppable(where, blobs, stack):
     """Start a server; return it and what stops it, after some seconds of grace."""
-    with contextlib.ExitStack() as stack:
 
-        def make(address=LOOPBACK, **options):
-            options = drivers.with_settings(options)
-            if where == "threads":
-                threads = stack.enter_context(ThreadServer(address, blobs, **options))
-                return threads, threads.stop
-            server = LoopServer(address, blobs, **options)
-            thread = LoopThread(lambda: server, lambda: drivers.new_loop(where), "an echo")
-            stack.callback(thread.stop, 2.0)
-            return server, thread.stop
+    def make(address=LOOPBACK, **options):
+        options = drivers.with_settings(options)
+        if where == "threads":
+            threads = stack.enter_context(ThreadServer(address, blobs, **options))
+            return threads, threads.stop
+        server = LoopServer(address, blobs, **options)
+        thread = LoopThread(lambda: server, lambda: drivers.new_loop(where), "an echo")
+        stack.callback(thread.stop, 2.0)
+        return server, thread.stop
 
-        yield make
+    return make
 
 
 @pytest.mark.parametrize("carrier", ["tcp", *["shm"] * shm.AVAILABLE])

@@ -42,17 +42,15 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def served(path, blobs):
-    with contextlib.ExitStack() as stack:
-        yield lambda converse=echo, **options: stack.enter_context(
-            serving("threads", path, blobs, converse=converse, **options)
-        )
+def served(path, blobs, stack):
+    return lambda converse=echo, **options: stack.enter_context(
+        serving("threads", path, blobs, converse=converse, **options)
+    )
 
 
 @pytest.fixture
-def peer(path):
-    with contextlib.ExitStack() as stack:
-        yield lambda: stack.enter_context(contextlib.closing(shm_peer.Peer.connect(path[4:])))
+def peer(path, stack):
+    return lambda: stack.enter_context(contextlib.closing(shm_peer.Peer.connect(path[4:])))
 
 
 @pytest.fixture(params=["threads", "asyncio"])

@@ -95,9 +95,8 @@ def shake(server, contexts):
 
 
 @pytest.fixture
-def dial(contexts):
-    with contextlib.ExitStack() as stack:
-        yield lambda server: stack.enter_context(shake(server, contexts))
+def dial(contexts, stack):
+    return lambda server: stack.enter_context(shake(server, contexts))
 
 
 def gone(server):

@@ -2,7 +2,6 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 
 import gymnasium
 import numpy as np
@@ -51,9 +50,8 @@ class Game:
 
 
 @pytest.fixture
-def game():
-    with ExitStack() as stack:
-        yield lambda: Game(stack)
+def game(stack):
+    return lambda: Game(stack)
 
 
 def test_environment_exchanges_pixels_rewards_and_input(game):

@@ -1,7 +1,6 @@
 """What the tests of the rewarder share: servers and clients that are closed again."""
 
 import socket
-from contextlib import ExitStack
 
 import pytest
 
@@ -10,14 +9,12 @@ from rlwire.universe.rewarder import RewarderClient, RewarderServer
 
 
 @pytest.fixture
-def serving():
-    with ExitStack() as stack:
+def serving(stack):
+    def serve(env_id="test.Game-v0", **options):
+        options.setdefault("auth", "openai")  # which clients give
+        return stack.enter_context(RewarderServer(env_id, "127.0.0.1:0", **options))
 
-        def serve(env_id="test.Game-v0", **options):
-            options.setdefault("auth", "openai")  # which clients give
-            return stack.enter_context(RewarderServer(env_id, "127.0.0.1:0", **options))
-
-        yield serve
+    return serve
 
 
 @pytest.fixture
@@ -31,13 +28,11 @@ def answering(serving):
 
 
 @pytest.fixture
-def join():
-    with ExitStack() as stack:
+def join(stack):
+    def connect(server, auth="openai", **options):
+        return stack.enter_context(RewarderClient(str(server.address), auth=auth, **options))
 
-        def connect(server, auth="openai", **options):
-            return stack.enter_context(RewarderClient(str(server.address), auth=auth, **options))
-
-        yield connect
+    return connect
 
 
 def raw_client(server, observer=True):

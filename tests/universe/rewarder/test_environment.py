@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 import threading
-from contextlib import ExitStack
 from fractions import Fraction
 
 import numpy as np
@@ -42,16 +41,15 @@ def refused(client):
 
 
 @pytest.fixture
-def serving(tmp_path):
+def serving(tmp_path, stack):
     """Starts `rlwire serve` in a process; returns where it listens, and the process."""
-    with ExitStack() as stack:
 
-        def serve(thing, *options, url="universe://127.0.0.1:+0"):
-            words = ("-m", "rlwire", "serve", thing, url, *options)
-            served = stack.enter_context(Serving(tmp_path, *words))
-            return str(parse_url(served.url).address), served.process
+    def serve(thing, *options, url="universe://127.0.0.1:+0"):
+        words = ("-m", "rlwire", "serve", thing, url, *options)
+        served = stack.enter_context(Serving(tmp_path, *words))
+        return str(parse_url(served.url).address), served.process
 
-        yield serve
+    return serve
 
 
 def test_served_cartpole_equals_a_local_one_for_1000_steps(serving, tmp_path):
