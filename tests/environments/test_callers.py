@@ -2,14 +2,12 @@
 
 import contextlib
 import logging
-import math
 import queue
 import re
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
 from typing import Any
 
 import gymnasium
@@ -28,6 +26,7 @@ from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
 from tests.raising import raised, raised_with
+from tests.rewards import of_any_scalar_type
 from tests.rlx.raw_client import ask as ask_rlx
 from tests.rlx.raw_client import connected
 from tests.waiting import eventually
@@ -153,19 +152,7 @@ def test_listener_receives_terminated_and_truncated_unchanged(env, play_in_threa
     assert playing.result(60) == [1.0]
 
 
-@pytest.mark.parametrize(
-    ("reward", "number"),
-    [
-        (np.array([0.5]), 0.5),
-        (np.array([[2]], np.uint8), 2.0),
-        (10**30, 1e30),
-        (Fraction(1, 4), 0.25),
-        (np.float16(0.5), 0.5),
-        (True, 1.0),
-        (math.nan, math.nan),
-        (-math.inf, -math.inf),
-    ],
-)
+@of_any_scalar_type
 def test_listener_receives_a_reward_of_any_scalar_type_as_a_float(
     env, play_in_thread, reward, number
 ):

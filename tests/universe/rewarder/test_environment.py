@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 import threading
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from rlwire.universe.rewarder.player import EnvironmentRewarder
 from rlwire.urls import parse_url
 from tests.programs import Serving
 from tests.raising import raised
+from tests.rewards import of_any_scalar_type
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -263,19 +263,13 @@ def test_unencodable_info_never_fails_a_step(scripted, info, expected):
     assert ("infos_dropped" in server.statistics()) == (expected is not ... and info is not None)
 
 
-@pytest.mark.parametrize(
-    ("reward", "expected"),
-    [
-        (True, 1.0), (np.array([2.5]), 2.5), (Fraction(1, 2), 0.5), (10**30, 1e30),
-        (np.float32(0.5), 0.5), (math.nan, math.nan), (-math.inf, -math.inf), (np.inf, math.inf),
-    ],
-)  # fmt: skip
-def test_reward_of_each_numeric_type_is_sent(scripted, reward, expected):
+@of_any_scalar_type
+def test_reward_of_each_numeric_type_is_sent(scripted, reward, number):
     environment, _, client = scripted
     environment.script = [gives(np.float32([np.nan, np.inf, -1]), reward, False, False, {})]
     client.act([("Action", 1)])
     step = whole(client)
-    np.testing.assert_equal(step.reward, expected)
+    np.testing.assert_equal(step.reward, number)
     np.testing.assert_equal(step.observation, [np.nan, np.inf, -1])
 
 
