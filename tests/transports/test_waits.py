@@ -40,6 +40,7 @@ class AsyncEcho(Echo):
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def both(request):
+    """A connection of one kind, and what drives a generator over it."""
     if request.param == "blocking":
         return Echo(), drive
     return AsyncEcho(), lambda steps: asyncio.run(drive_async(steps))
@@ -87,6 +88,7 @@ class Base(ClientBase):
 
     @driven
     def ask(self, event: Any, *, times: int = 1) -> Waits[list[Any]]:
+        """Ask so many times."""
         replies = []
         for _ in range(times):
             replies.append((yield self.echo.exchange(event)))
@@ -94,6 +96,7 @@ class Base(ClientBase):
 
     @driven
     def ask_twice(self, event: Any) -> Waits[list[Any]]:
+        """Ask twice, by way of a public method."""
         first = yield self.ask(event)
         second = yield from self._own(event)
         return [*first, second]
@@ -103,6 +106,7 @@ class Base(ClientBase):
 
     @driven
     def close(self) -> Waits[None]:
+        """Close."""
         yield self.echo.close()
 
 

@@ -190,7 +190,8 @@ class Pushes(RuleBasedStateMachine):
     @invariant()
     def two_episodes_at_most(self):
         if hasattr(self, "session"):
-            assert self.session.episode_id == (None if self.current is None else str(self.current))
+            current = None if self.current is None else str(self.current)
+            assert self.session.episode_id == current
             assert len(self.pushed) <= 2
 
 
