@@ -260,11 +260,8 @@ def _same(one, other):
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, (np.ndarray, np.generic)):
-        return (one.dtype.str, one.shape, one.tobytes()) == (
-            other.dtype.str,
-            other.shape,
-            other.tobytes(),
-        )
+        one, other = ((each.dtype.str, each.shape, each.tobytes()) for each in (one, other))
+        return one == other
     if isinstance(one, float):
         return one.hex() == other.hex()
     return bool(one == other)

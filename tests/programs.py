@@ -29,6 +29,12 @@ def has_ended(pid):
         return False
 
 
+def python(*arguments, **options):
+    """Run a program of Python to its end; return it, with its output as text."""
+    options = {"capture_output": True, "text": True, "timeout": 100, **options}
+    return subprocess.run([sys.executable, *arguments], **options)
+
+
 class Program:
     """A Python program, which is killed after the block.
 

@@ -51,9 +51,7 @@ def long_signatures():
                     yield f"{name}:{node.lineno} {node.name} has {count} parameters"
     for path in sorted(ROOT.rglob("*.pyx")):
         for match in CYTHON_DEF.finditer(path.read_text("utf-8")):
-            given_ = [
-                each for each in re.sub(r"\[[^]]*\]", "", match[2]).split(",") if each.strip()
-            ]
+            given_ = [one for one in re.sub(r"\[[^]]*\]", "", match[2]).split(",") if one.strip()]
             count = len([each for each in given_ if each.strip() not in ("self", "cls", "*", "/")])
             if count > PARAMETERS:
                 yield f"{path.relative_to(ROOT.parent)} {match[1]} has {count} parameters"

@@ -247,8 +247,7 @@ def test_slow_replies_and_large_actions_do_not_stop_the_loop(patience, monkeypat
                 go.clear()
                 step = asyncio.create_task(env.step(action(2, size)))
                 for value in range(2, 9):
-                    observation = (await other.step(action(value, size)))[0]
-                    assert (observation == value).all()
+                    assert ((await other.step(action(value, size)))[0] == value).all()
                 if patience < 1:
                     await eventually_async(lambda: not watched(env))
                 assert not step.done()

@@ -26,8 +26,8 @@ from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
 from tests import bench_targets
-from tests.programs import has_ended
-from tests.raising import raised
+from tests.programs import has_ended, python
+from tests.raising import raised, raised_with
 from tests.waiting import eventually
 
 RLWIRE = [sys.executable, "-m", "rlwire", "bench"]
@@ -74,8 +74,7 @@ def test_benchmarked_messages_round_trip(name, shape, dtype):
     assert 0 < other < 300
     result = measuring.measure(row, 0.01)
     assert result.protocol == name
-    again = (result.request_bytes, result.reply_bytes)
-    whole = tuple(each * row.batch for each in again)
+    whole = tuple(each * row.batch for each in (result.request_bytes, result.reply_bytes))
     assert whole == pytest.approx(sizes, abs=4 * row.batch)  # numbers and times as text
     assert result.overhead.count >= measuring.TURNS
     turn = measuring.turn_of(row)
@@ -87,8 +86,7 @@ def test_benchmarked_messages_round_trip(name, shape, dtype):
 def test_benchmark_measures_each_rival(name):
     if why := missing(name):
         pytest.skip(why)
-    row = RIVALS[name](name, payload(5), Cores())
-    result = measuring.measure(row, 0.01)
+    result = measuring.measure(RIVALS[name](name, payload(5), Cores()), 0.01)
     assert result.request_bytes > 0
     assert result.reply_bytes > 20 or name == "AsyncVec"  # which leaves out the observation
     assert result.overhead.p50 > 0
@@ -98,10 +96,8 @@ def test_benchmark_measures_each_rival(name):
 @pytest.mark.parametrize("wrong", ["byte", "reward"])
 def test_benchmark_detects_wrong_replies(name, wrong):
     kind = {**PROVIDERS, **RIVALS}[name]
-    make = functools.partial(bench_targets.lying, wrong)
-    row = kind(name, payload(4), Cores(), make=make)
-    with pytest.raises(Mismatch, match=rf"{name}, test, step 1: {wrong}"):
-        measuring.measure(row, 0.01)
+    row = kind(name, payload(4), Cores(), make=functools.partial(bench_targets.lying, wrong))
+    raised_with(Mismatch, rf"{name}, test, step 1: {wrong}", measuring.measure, row, 0.01)
 
 
 def test_rllink_carries_batches_of_consecutive_steps():
@@ -139,8 +135,7 @@ def test_benchmark_runs_over_each_carrier(name, over):
     ],
 )
 def test_payloads_that_a_protocol_cannot_encode_are_unfit(name, shape, over, reason):
-    with pytest.raises(Unfit, match=reason):
-        PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
+    raised_with(Unfit, reason, PROVIDERS[name](name, payload(*shape), Cores(), over).sizes)
 
 
 @pytest.mark.parametrize("datagrams", [False, True])
@@ -148,9 +143,7 @@ def test_raw_exchange_reports_a_dead_server(datagrams, monkeypatch):
     monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
     servers = []
     begin = ServerProcess.__enter__
-    monkeypatch.setattr(
-        ServerProcess, "__enter__", lambda self: servers.append(self) or begin(self)
-    )
+    monkeypatch.setattr(ServerProcess, "__enter__", lambda one: servers.append(one) or begin(one))
     with raw_exchange(raw_messages(Sizes(5, 1)), datagrams=datagrams) as exchange:
         exchange()
         os.kill(servers[0].pid, signal.SIGTERM)
@@ -247,15 +240,13 @@ def test_payload_records_steps_of_the_users_environment():
     ],
 )
 def test_environments_that_cannot_be_made_are_rejected(what, message):
-    with pytest.raises(BenchError, match=message):
-        payloads.played(what)
+    raised_with(BenchError, message, payloads.played, what)
 
 
 def test_ratios_and_rates_are_computed_per_round():
     # The machine slows down threefold between the first turn and the last; one spike.
     references = [10, 10, 10, 20, 20, 20, 30, 30, 30]
-    values = [20, 900, 20, 40, 44, 48, 90, 90, 90]
-    found = measuring.ratios(values, references, 3)
+    found = measuring.ratios([20, 900, 20, 40, 44, 48, 90, 90, 90], references, 3)
     assert (found.p50, found.p25, found.p75, found.count) == (2.2, 2.1, 2.6, 3)
     # Three turns of two: 1 ms, 2 ms and 4 ms each on average.
     rate = measuring.rates([500, 1500, 2000, 2000, 1000, 7000], 2)
@@ -271,13 +262,8 @@ def small(monkeypatch):
 def test_benchmark_command_writes_results_and_plot(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'plot'")
     payloads = ["--payload", "cartpole", "--payload", "pong"]  # each row starts two processes
-    done = subprocess.run(
-        [*RLWIRE, *["--seconds", "0.05", "--json", "run.json", "--plot", "run.png"], *payloads],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    files = ["--seconds", "0.05", "--json", "run.json", "--plot", "run.png"]
+    done = python(*RLWIRE[1:], *files, *payloads, cwd=tmp_path, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     read = json.loads((tmp_path / "run.json").read_text())
     left_out = [("perlert", "pong")]
@@ -308,8 +294,7 @@ def test_benchmark_command_writes_results_and_plot(tmp_path):
         faster = pipes[row["payload"]]["round_trip"]["p50"] / row["round_trip"]["p50"]
         shown = f"{overhead['p50']:.2f}", f"{faster:.2f}" if row["batch"] == 1 else ""
         assert (row["payload"], row["protocol"], *shown) in tables
-        used = row["client"]["user"] + row["client"]["system"]
-        assert 0 < used < row["round_trip"]["p99"] * 10
+        assert 0 < row["client"]["user"] + row["client"]["system"] < row["round_trip"]["p99"] * 10
         assert (row["server"] is None) == (row["protocol"] in ("AsyncVec", "SubprocVec"))
     assert "\nperlert cannot carry pong: " in done.stdout
     ours = [each for each in times if each[1] in PROVIDERS and each[1] != "rllink-100"]

@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import rlwire
+from tests import programs
 
 ROOT = Path(__file__).parents[1]
 INSTALLED = Path(rlwire.__path__[0])
@@ -26,14 +25,7 @@ def checkout(tmp_path_factory):
 def python(checkout, *arguments, path=""):
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("PYTHONSAFEPATH", None)
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=checkout,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return programs.python(*arguments, cwd=checkout, env=environment)
 
 
 @pytest.fixture
@@ -67,8 +59,7 @@ def test_rlwire_command_runs_as_a_module_in_a_checkout(checkout, site):
 
 def test_checkout_without_compiled_modules_names_the_remedy(checkout):
     # Without site-packages, so that none is installed.
-    done = python(checkout, "-S", "-c", "import rlwire")
-    last = done.stderr.splitlines()[-1]
+    last = python(checkout, "-S", "-c", "import rlwire").stderr.splitlines()[-1]
     assert last.startswith(f"ImportError: rlwire in {checkout} has no compiled modules")
     assert "pip install ." in last
 

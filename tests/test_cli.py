@@ -19,7 +19,7 @@ from rlwire.rlx import AgentProxy
 from rlwire.urls import parse_url
 from tests import targets
 from tests.agents import Agent
-from tests.programs import Program, Serving, free_port
+from tests.programs import Program, Serving, free_port, python
 from tests.raising import raised
 
 TARGETS = "tests.targets"
@@ -123,8 +123,7 @@ def test_serve_command_runs_a_perlert_server_with_its_options(tmp_path):
             assert frame.observation == "0.12,0"
             while not frame.done:
                 frame = client.frame(10)
-            assert frame.observation == "0.12,5"
-            assert frame.extra == "total:2.5"
+            assert (frame.observation, frame.extra) == ("0.12,5", "total:2.5")
             assert server.stop() == 0
 
 
@@ -186,18 +185,12 @@ def test_modules_of_the_current_folder_do_not_shadow_python(tmp_path):
     for name in ("copy", "random", "queue", "email"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('this is not Python\\'s own')")
     (tmp_path / "app.yaml").write_text("nothing: of the kind")
-    done = subprocess.run(
-        [sys.executable, "-m", "rlwire", "run"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert "app.yaml" in done.stderr
+    assert "app.yaml" in python("-m", "rlwire", "run", cwd=tmp_path).stderr
 
 
 def test_version_option_prints_the_version():
-    done = subprocess.run(
-        [sys.executable, "-m", "rlwire", "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"rlwire {rlwire.__version__}\n"
+    done = python("-m", "rlwire", "--version")
+    assert (done.returncode, done.stdout) == (0, f"rlwire {rlwire.__version__}\n")
 
 
 @pytest.mark.parametrize(
@@ -220,8 +213,7 @@ class TestPlay:
             arguments = ["gym:CartPole-v1", f"{server.url}?seed=3", "--episodes", "2", "--exploit"]
             assert main(["play", *arguments]) == 0
         # Pushed always to one side, the pole falls within a dozen steps.
-        found = re.search(r"played 2 episodes\D+([\d.]+)", caplog.text)
-        assert 7 < float(found[1]) < 13
+        assert 7 < float(re.search(r"played 2 episodes\D+([\d.]+)", caplog.text)[1]) < 13
 
     @pytest.mark.parametrize(
         ("arguments", "status", "text"),
@@ -302,8 +294,7 @@ def test_wireshark_command_prints_the_path_of_its_dissectors(capsys):
         int(port)
         for port in re.findall(r'^register\(\w+, "\w+", "(\d+)"', script.read_text("utf-8"), re.M)
     }
-    shown = {"rlx", "rllink", "perlert"}
-    assert ports == {PROTOCOLS[scheme].port for scheme in shown}
+    assert ports == {PROTOCOLS[scheme].port for scheme in {"rlx", "rllink", "perlert"}}
 
 
 @pytest.mark.parametrize(("line", "offered"), [("ins", "inspect"), ("bench --pi", "--pin")])

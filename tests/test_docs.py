@@ -17,10 +17,9 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benc
 
 def names_of_files(text):
     """Words in backticks that look like a file or folder of the project."""
-    words = re.findall(r"`([\w./-]+)`", text)
     return {
         word
-        for word in words
+        for word in re.findall(r"`([\w./-]+)`", text)
         if re.match(r"^(\.ci|rlwire|tests|docs|benchmarks)/", word)
         or re.search(r"\w\.(py|pyx|pxd|h|md|toml|c|cpp)$", word)
     }
@@ -120,9 +119,7 @@ def test_readme_has_the_benchmark_and_test_commands():
 
 def test_page_on_the_front_door_lists_every_protocol():
     text = (ROOT / "docs/howto/front_door.md").read_text("utf-8")
-    rows = {
-        scheme: int(port) for scheme, port in re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.M)
-    }
+    rows = {name: int(port) for name, port in re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.M)}
     assert rows == {scheme: record.port for scheme, record in PROTOCOLS.items()}
 
 

@@ -196,15 +196,10 @@ def test_limit_errors_name_the_side_and_the_option():
     for name in ("max_connections", "max_sids"):
         option = name.replace("_", "-")
         assert str(errors.LimitExceeded(name, 5, 6)).endswith(f"limit: {name}=N, --{option} N")
-    assert errors.for_peer(errors.DecodeError("why"), "the server") == str(
-        errors.DecodeError("why")
-    )
+    assert errors.for_peer(errors.DecodeError("no"), "the server") == str(errors.DecodeError("no"))
     # Where nothing can be raised, nobody is told to.
-    for error in (
-        errors.LimitExceeded("dims", 32, 33),
-        errors.LimitExceeded("fragments", 131072, 131073),
-    ):
-        assert "raise" not in str(error)
+    for name, limit in (("dims", 32), ("fragments", 131072)):
+        assert "raise" not in str(errors.LimitExceeded(name, limit, limit + 1))
 
 
 @pytest.mark.parametrize(

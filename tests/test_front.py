@@ -27,7 +27,7 @@ from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.urls import parse_url
 from tests import agents
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.targets import Stuck
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -170,8 +170,7 @@ def test_closed_environment_of_a_listener_raises(scheme):
 @pytest.mark.parametrize(("host", "wildcard"), [("127.0.0.1", "0.0.0.0"), ("[::1]", "[::]")])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_client_reaches_a_local_server_by_a_wildcard_host(scheme, host, wildcard):
-    where = anywhere(scheme).replace("localhost", host)
-    with rlwire.serve(THINGS[scheme], where) as server:
+    with rlwire.serve(THINGS[scheme], anywhere(scheme).replace("localhost", host)) as server:
         check_both(scheme, server.url.replace(host, wildcard))
 
 
@@ -194,14 +193,12 @@ def test_caller_plays_over_a_unix_socket_and_shared_memory(scheme, carrier, tmp_
 
 @pytest.mark.parametrize("scheme", STREAMS)
 def test_client_connects_over_tls_with_files_in_the_query(scheme, tmp_path):
-    trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
+    authority = pytest.importorskip("trustme").CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     issued = authority.issue_cert("localhost")
     issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "localhost.pem")
     where = anywhere(scheme, "+tls")
-    with pytest.raises(ValueError, match=r"\+tls needs a certificate"):
-        rlwire.serve(THINGS[scheme], where)
+    raised_with(ValueError, r"\+tls needs a certificate", rlwire.serve, THINGS[scheme], where)
     with rlwire.serve(THINGS[scheme], f"{where}?tls.cert={tmp_path / 'localhost.pem'}") as server:
         assert server.url.startswith(f"{scheme}+tls://localhost:")
         more = "&" if "?" in server.url else "?"  # a password that the server made
@@ -366,8 +363,7 @@ class TestBadInput:
     def test_player_of_another_protocol_names_the_url_and_the_protocol(self, scheme, other):
         with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
             wrong = parse_url(server.url).replace(scheme=other)
-            match = f"^{re.escape(str(wrong))}: .* {other}"
-            with pytest.raises(RemoteProtocolError, match=match):
+            with pytest.raises(RemoteProtocolError, match=f"^{re.escape(str(wrong))}: .* {other}"):
                 rlwire.play("gym:CartPole-v1", wrong)
 
     @pytest.mark.parametrize("scheme", SCHEMES)
@@ -384,24 +380,22 @@ class TestBadInput:
         assert "serving" not in caplog.text
 
     def test_unknown_options_are_rejected_with_a_suggestion(self):
-        with pytest.raises(ValueError, match="a server of rlx:// has no option 'colour'"):
-            rlwire.serve(Agent, anywhere("rlx") + "?colour=red")
-        with pytest.raises(TypeError, match=r"a server of rlx://.*'limts'; did you mean 'limits'"):
-            rlwire.serve(Agent, anywhere("rlx"), limts=5)
+        url = anywhere("rlx")
+        caught = raised_with(
+            ValueError, "server of rlx://", rlwire.serve, Agent, f"{url}?colour=red"
+        )
+        assert "'colour'" in str(caught)
+        raised_with(TypeError, "server of .*'limts'.*'limits'", rlwire.serve, Agent, url, limts=5)
         for connect in (rlwire.connect, rlwire.aio.connect):
             assert "'arrays'" in str(raised(TypeError, connect, "openpi://localhost:1", array=""))
-        with pytest.raises(TypeError, match="did you mean 'join_settings'"):
-            rlwire.make("dm-env-rpc://localhost:1", join_setting={})
-        with pytest.raises(TypeError, match="a player of rlx:// has no option 'episode'"):
-            rlwire.play("gym:CartPole-v1", "rlx://localhost:1", episode=3)
-        with pytest.raises(TypeError, match=r"'backoff'.* client"):
-            rlwire.listen("rlx://localhost:0", backoff=None)
+        raised_with(TypeError, "'join_settings'", rlwire.make, "dm-env-rpc://h", join_setting={})
+        raised_with(TypeError, "player of rlx://.*'episode'", rlwire.play, Agent, url, episode=3)
+        raised_with(TypeError, r"'backoff'.* client", rlwire.listen, url, backoff=None)
 
     @pytest.mark.parametrize("call", [rlwire.connect, rlwire.aio.connect, rlwire.make])
     def test_invalid_urls_are_rejected_with_an_example(self, call):
         for url in ("localhost:7001", "http://localhost", "", None):
-            with pytest.raises(ValueError, match=r"expected .*rlx://localhost:7001"):
-                call(url)
+            raised_with(ValueError, r"expected .*rlx://localhost:7001", call, url)
 
 
 @pytest.mark.parametrize("scheme", STREAMS)

@@ -77,8 +77,7 @@ def test_game_engine_program_sends_batches_of_each_weights_version(program, on_p
     assert finished > 5
     for number, piece in pieces:
         seen, count = piece.observations, len(piece)
-        assert seen.dtype == np.float32
-        assert seen.shape == (count + 1, 4)
+        assert (seen.dtype, seen.shape) == (np.float32, (count + 1, 4))
         assert piece.actions.dtype == np.int64
         np.testing.assert_array_equal(piece.rewards, np.ones(count))
         np.testing.assert_allclose(seen[1:, 0], seen[:-1, 0] + 0.02 * seen[:-1, 1], atol=1e-5)
@@ -89,9 +88,8 @@ def test_game_engine_program_sends_batches_of_each_weights_version(program, on_p
             np.testing.assert_allclose(given, logits(modules[number], seen[:-1]), atol=1e-4)
         probabilities = np.exp(piece.outputs["action_logp"])
         expected = np.exp(given) / np.exp(given).sum(1, keepdims=True)
-        np.testing.assert_allclose(
-            probabilities, expected[np.arange(count), piece.actions], rtol=1e-4
-        )
+        expected = expected[np.arange(count), piece.actions]
+        np.testing.assert_allclose(probabilities, expected, rtol=1e-4)
         assert piece.terminated == bool(abs(seen[-1, 0]) > 2.4 or abs(seen[-1, 2]) > 0.2094)
     for (_, one), (_, other) in itertools.pairwise(pieces):
         assert (one.id == other.id) == (not one.done)
@@ -118,9 +116,8 @@ def check_that_rllib_trains(program):
     assert '"port": 5555' in TRAINER
     text = TRAINER.replace('"port": 5555', f'"port": {port}')
     players = []
-    with subprocess.Popen(
-        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True
-    ) as trainer:
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
         try:
             while len(players) < 2:  # until it listens
                 assert trainer.poll() is None

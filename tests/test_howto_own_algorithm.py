@@ -50,8 +50,7 @@ def test_algorithm_folder_learns(tmp_path):
             thread.join()
         assert max(totals) >= 150.0
         # Without exploring, the best policy plays again and again; some episodes fall early.
-        exploited = rlwire.play("gym:CartPole-v1", url, episodes=5, exploit=True, seed=1)
-        assert sum(exploited) / 5 > 40.0
+        assert sum(rlwire.play("gym:CartPole-v1", url, episodes=5, exploit=True, seed=1)) / 5 > 40.0
     assert steps(tmp_path / "kept") == [len(totals)]
 
 
@@ -63,8 +62,7 @@ def test_copied_pg_algorithm_plays_and_saves_a_checkpoint(tmp_path):
     copy, serve = COPY.splitlines()
     environment = howtos.shell(tmp_path / "shell")
     subprocess.run(["sh", "-ec", copy], cwd=tmp_path, env=environment, check=True)
-    options = PG.splitlines()[0].partition(" --config app.yaml")[2]
-    with serving(serve + options, tmp_path) as url:
+    with serving(serve + PG.splitlines()[0].partition(" --config app.yaml")[2], tmp_path) as url:
         assert len(rlwire.play("gym:CartPole-v1", url, episodes=30, seed=1)) == 30
     assert len(steps(tmp_path / "checkpoints")) == 1
     assert any((tmp_path / "logs").iterdir())

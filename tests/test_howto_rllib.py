@@ -65,8 +65,7 @@ def test_rllib_program_trains_with_an_rlx_caller(tmp_path, cluster, own):
             if own and Path("/proc/net/tcp").exists():
                 assert heard_by_others(process.pid) == []
             threading.Thread(target=play, args=(url,), daemon=True).start()
-            last = process.stdout.read()
-            assert "'iterations': 3" in last
+            assert "'iterations': 3" in process.stdout.read()
             assert process.wait(60) == 0
         finally:
             process.kill()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rlwire
+from tests.programs import python
 
 HERE = Path(__file__).parent
 PROGRAM = """
@@ -45,11 +46,7 @@ def test_import_in_a_subinterpreter_is_rejected(tmp_path):
     path = [entry for entry in sys.path if entry]
     path.append(str(Path(rlwire.__file__).parents[1]))  # an editable install has a finder instead
     for module in ("rlwire.buffers", "rlwire.codecs.rlx"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(path=path, module=module), helper],
-            capture_output=True,
-            text=True,
-        )
+        done = python("-c", PROGRAM.format(path=path, module=module), helper)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("refused: "), done.stdout
         assert done.stdout.endswith("still here\n")
@@ -59,7 +56,6 @@ def test_import_in_a_subinterpreter_is_rejected(tmp_path):
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has its lock"
 )
 def test_import_enables_the_gil():
-    line = "import sys, rlwire.codecs.rlx; print(sys._is_gil_enabled())"
-    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
+    done = python("-c", "import sys, rlwire.codecs.rlx; print(sys._is_gil_enabled())")
     assert done.stdout == "True\n"
     assert "has been enabled to load module 'rlwire" in done.stderr

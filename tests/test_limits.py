@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from rlwire.limits import DEFAULT, Limits
+from tests.raising import raised_with
 
 FIELDS = [field.name for field in dataclasses.fields(Limits)]
 
@@ -19,8 +20,7 @@ def test_default_limits_are_finite_and_documented():
 @pytest.mark.each("name", FIELDS)
 @pytest.mark.each("value", [0, -1, 1.5, "5", None, True])
 def test_limits_other_than_positive_ints_are_rejected(name, value):
-    with pytest.raises(ValueError, match=f"limit {name} must be a positive int"):
-        Limits(**{name: value})
+    raised_with(ValueError, f"limit {name} must be a positive int", Limits, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,7 @@ def test_limits_other_than_positive_ints_are_rejected(name, value):
 )
 def test_limits_are_bounded_by_the_kernels(name, most):
     assert getattr(Limits(**{name: most}), name) == most
-    with pytest.raises(ValueError, match=f"limit {name} must be"):
-        Limits(**{name: most + 1})
+    raised_with(ValueError, f"limit {name} must be", Limits, **{name: most + 1})
 
 
 def test_limits_are_immutable():

@@ -3,8 +3,6 @@
 import datetime
 import io
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from rlwire import msgpack_numpy as ours
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from tests.conftest import _same as same
+from tests.programs import python
 from tests.raising import raised
 
 theirs = pytest.importorskip("msgpack_numpy")
@@ -95,14 +94,11 @@ def test_random_values_encode_and_decode_as_the_original(value):
 @pytest.mark.each(
     "options",
     [
-        {"use_bin_type": False},
-        {"unicode_errors": "surrogateescape"},
-        {"datetime": True},
-        {"autoreset": False},
-        {"default": lambda value: "instead"},
+        {"use_bin_type": False}, {"unicode_errors": "surrogateescape"}, {"datetime": True},
+        {"autoreset": False}, {"default": lambda value: "instead"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_packb_options_equal_the_originals(options):
     aware = datetime.datetime(2024, 2, 29, 1, 2, 3, 4, datetime.timezone.utc)
     for value in ([0.1, b"x", "x", np.arange(3)], {b"k": np.float32(1)}):
@@ -420,9 +416,7 @@ except ImportError as error:
 
 
 def test_codec_works_without_msgpack_and_msgpack_numpy(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    done = python("-c", WITHOUT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["EncodeError"] * 2 + ["msgpack"]
 

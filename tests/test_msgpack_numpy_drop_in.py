@@ -46,8 +46,7 @@ class Counting:
     def __init__(self, monkeypatch):
         self.calls = 0
         for name in ("ndarray_to_bytes", "_unpack_dtype"):
-            original = getattr(library, name)
-            monkeypatch.setattr(library, name, self.counted(original))
+            monkeypatch.setattr(library, name, self.counted(getattr(library, name)))
 
     def counted(self, original):
         def call(*args):
@@ -203,8 +202,7 @@ def test_pickle_option_delegates_object_arrays_to_the_library():
 
 
 def test_hooks_imported_before_install_use_the_drop_in(installed):
-    packed = msgpack.packb(VALUE, default=encode)
-    check(msgpack.unpackb(packed, object_hook=decode))
+    check(msgpack.unpackb(msgpack.packb(VALUE, default=encode), object_hook=decode))
     raised(EncodeError, encode, OBJECTS)
     for trap in (PICKLED, ADDRESSES):
         raised(DecodeError, msgpack.unpackb, msgpack.packb(trap), object_hook=decode)

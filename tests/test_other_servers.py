@@ -63,9 +63,7 @@ def failure(request):
         def run():
             asyncio.run(looped()) if request.param == "asyncio" else blocking()
 
-        with pytest.raises((OSError, RemoteProtocolError, AgentProxyException)) as caught:
-            run()
-        return caught.value
+        return raised((OSError, RemoteProtocolError, AgentProxyException), run)
 
     return failed
 
@@ -76,8 +74,7 @@ def at(scheme, port, tls=""):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_client_names_the_protocol_of_another_server(scheme, failure):
-    own = OWN.get(scheme, "HTTP/1.1")
-    for name in GREETINGS.keys() - {own}:
+    for name in GREETINGS.keys() - {OWN.get(scheme, "HTTP/1.1")}:
         with answering(GREETINGS[name]) as port:
             text = str(failure(at(scheme, port)))
         assert f"the server speaks {name}, not {scheme}" in text

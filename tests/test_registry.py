@@ -20,7 +20,7 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder.client import RewarderClient
 from rlwire.urls import URL, parse_url
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 universe = functools.partial(URL, "universe")
 PONG = "gym.ALE/Pong-v5"
@@ -158,8 +158,7 @@ class TestURL:
         ],
     )
     def test_invalid_urls_name_the_expected_form(self, text, words):
-        with pytest.raises(ValueError, match=words):
-            parse_url(text)
+        raised_with(ValueError, words, parse_url, text)
 
 
 class TestOptions:
@@ -230,15 +229,13 @@ class TestOptions:
         ],
     )
     def test_invalid_options_of_a_url_are_named(self, url, side, words):
-        with pytest.raises(ValueError, match=words):
-            resolve(url, side, {})
+        raised_with(ValueError, words, resolve, url, side, {})
 
     def test_empty_secret_file_is_rejected(self, tmp_path):
         (tmp_path / "empty").write_text(" \n")
-        with pytest.raises(ValueError, match=r"the secret in .*empty is empty"):
-            resolve(f"openpi://h?auth_file={tmp_path / 'empty'}", "server", {})
-        with pytest.raises(FileNotFoundError, match="nothing"):
-            resolve(f"openpi://h?auth_file={tmp_path / 'nothing'}", "server", {})
+        url = f"openpi://h?auth_file={tmp_path}"
+        raised_with(ValueError, r"secret in .*empty is", resolve, f"{url}/empty", "server", {})
+        raised_with(FileNotFoundError, "nothing", resolve, f"{url}/nothing", "server", {})
 
     @pytest.mark.parametrize("scheme", PROTOCOLS)
     def test_each_option_has_a_help_text_and_a_consistent_type(self, scheme):
@@ -271,8 +268,7 @@ class TestRegistry:
 
         def register(*entries):
             points = [
-                importlib.metadata.EntryPoint(name, value, "rlwire.protocols")
-                for name, value in entries
+                importlib.metadata.EntryPoint(*entry, "rlwire.protocols") for entry in entries
             ]
             monkeypatch.setattr(registry, "entry_points", lambda group: points)
             forget()
@@ -362,8 +358,7 @@ def test_options_of_a_wrong_type_or_range_are_named(call, url, option, value):
     ],
 )
 def test_arguments_of_a_wrong_type_or_range_are_named(named, call):
-    with pytest.raises((TypeError, ValueError), match=rf"^{named}\b"):
-        call()
+    raised_with((TypeError, ValueError), rf"^{named}\b", call)
 
 
 def test_options_accept_numpy_scalars_and_paths(tmp_path):

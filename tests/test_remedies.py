@@ -8,7 +8,7 @@ import pytest
 
 import rlwire
 import rlwire.errors
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.targets import Floor
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -60,10 +60,9 @@ def test_wrong_action_or_api_names_the_remedy(kind, action, remedy):
         env.step(action)
 
     with rlwire.serve(kind, "dm-env-rpc://localhost:0") as server, rlwire.make(server.url) as env:
-        with pytest.raises(rlwire.errors.RlwireError) as caught:
-            play(env)
-        assert remedy in str(caught.value)
-        assert "EnvironmentAgent" not in str(caught.value)
+        caught = raised(rlwire.errors.RlwireError, play, env)
+        assert remedy in str(caught)
+        assert "EnvironmentAgent" not in str(caught)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +105,8 @@ def test_port_in_use_suggests_port_0(scheme):
     ],
 )
 def test_options_of_the_other_universe_mode_are_named(url, options):
-    with pytest.raises(ValueError, match="pixels") as caught:
-        rlwire.make(url, **options)
-    assert all(name in str(caught.value) for name in options)
+    caught = raised_with(ValueError, "pixels", rlwire.make, url, **options)
+    assert all(name in str(caught) for name in options)
 
 
 def test_call_for_the_other_side_names_the_right_one():

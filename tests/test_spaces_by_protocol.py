@@ -22,7 +22,7 @@ from rlwire.environments.infos import InfoCodec
 from rlwire.environments.pettingzoo import ParallelEnvironment
 from rlwire.errors import DecodeError, EncodeError
 from rlwire.limits import DEFAULT
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.waiting import eventually
 
 PROTOCOLS = {
@@ -143,8 +143,7 @@ def test_space_and_values_are_equal_at_both_ends(protocol, name):
     space = SPACES[name]
     mirror = Mirror(space, space)
     with made(protocol, mirror) as env:
-        assert env.observation_space == space
-        assert env.action_space == space
+        assert env.observation_space == env.action_space == space
         observation, _ = env.reset()
         assert equal(mirror.shown, observation), observation
         for _ in range(3):
@@ -196,9 +195,8 @@ def test_unsupported_space_is_rejected_before_the_port_opens(protocol):
             other = spaces.Discrete(2)
             mirror = Mirror(other, other)
             setattr(mirror, f"{which}_space", space)
-            with pytest.raises(EncodeError, match=words) as caught:
-                rlwire.serve(mirror, url, **settings)
-            assert which in str(caught.value), name
+            caught = raised_with(EncodeError, words, rlwire.serve, mirror, url, **settings)
+            assert which in str(caught), name
 
 
 class Missions(spaces.Text):
@@ -236,8 +234,7 @@ def test_rlx_caller_sends_its_spaces_to_the_listener(name, tmp_path):
 
     def train():
         with contextlib.closing(rlwire.listen(url)) as env:
-            assert env.observation_space == space
-            assert env.action_space == space
+            assert env.observation_space == env.action_space == space
             assert equal(mirror.shown, env.reset()[0])
             for _ in range(3):
                 action = env.action_space.sample()
@@ -304,8 +301,7 @@ def test_generic_dm_env_rpc_clients_receive_no_info_observation(caplog):
     with rlwire.serve(Unsaid, "dm-env-rpc://127.0.0.1:0") as server, caplog.at_level("WARNING"):
         for _ in range(2):
             with Client(server.url) as client:
-                specs = client.join_world()
-                names = [spec.name for spec in specs.observations.values()]
+                names = [spec.name for spec in client.join_world().observations.values()]
                 assert names == ["observation", "reward", "discount"]
                 for number in range(4):
                     assert client.step({"action": 0}).observations["observation"] == number

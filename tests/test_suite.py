@@ -3,13 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import built_before
+from tests.programs import python
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = (ROOT / "pyproject.toml").read_text("utf-8")
@@ -59,14 +58,9 @@ def suite(tmp_path):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
 
     def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-            cwd=tmp_path,
-            env={name: value for name, value in os.environ.items() if "PYTEST" not in name},
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
+        others = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+        words = ["-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        done = python(*words, cwd=tmp_path, env=others)
         return done.returncode, done.stdout
 
     return run
@@ -93,8 +87,7 @@ def test_partial_run_uses_one_process(suite):
 
 
 def test_each_test_mark_has_a_ci_lane():
-    lanes = (ROOT / ".ci" / "run").read_text("utf-8")
-    run = set(re.findall(r"suite -m \"?(\w+)", lanes))
+    run = set(re.findall(r"suite -m \"?(\w+)", (ROOT / ".ci" / "run").read_text("utf-8")))
     assert [name for name in MARKS if name not in run] == []
     assert {"kernels", "consumers", "long"} <= set(MARKS)
 

@@ -26,8 +26,7 @@ def laid_out(draw, array):
     if layout == "stepped" and array.ndim:
         return array[:: draw(st.sampled_from([-2, -1, 2]))]
     if layout == "misaligned":
-        room = b"?" + array.tobytes()
-        return np.frombuffer(room, array.dtype, offset=1).reshape(array.shape)
+        return np.frombuffer(b"?" + array.tobytes(), array.dtype, offset=1).reshape(array.shape)
     if layout == "broadcast":
         return np.broadcast_to(array, (3, *array.shape))
     return array

@@ -14,7 +14,7 @@ from rlwire.buffers import Block
 from rlwire.codecs import dm_env_rpc, msgpack, rlx
 from rlwire.errors import DecodeError, EncodeError
 from tests.memory import in_block
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 LARGE = 512  # float64s; from here on aligned arrays are views for copy=None
 REFERENCED = 2048  # and from here on all codecs' parts refer to them
@@ -156,8 +156,7 @@ def test_views_of_a_buffer_with_unstable_memory_are_rejected(codec):
             return memoryview(bytearray(codec.encode([floats(1000)])))
 
     assert np.array_equal(codec.decode(Fickle())[0], floats(1000))
-    with pytest.raises(BufferError, match=r"Fickle.*copy=True"):
-        codec.decode(Fickle(), copy=False)
+    raised_with(BufferError, r"Fickle.*copy=True", codec.decode, Fickle(), copy=False)
 
 
 @every_codec
@@ -221,8 +220,7 @@ def test_encode_into_requires_exactly_the_message_size(name, array):
         assert buffer == b"\xee" * offset + wire + b"\xee" * (room - offset - size)
     for room, offset in [(size - 1, 0), (size + 7, 8), (0, 0), (size, size + 1), (size, -1)]:
         buffer = bytearray(b"\x55" * room)
-        with pytest.raises(EncodeError, match=f" {size} bytes"):
-            codec.into(arrays, buffer, offset)
+        raised_with(EncodeError, f" {size} bytes", codec.into, arrays, buffer, offset)
         assert buffer == b"\x55" * room
     for fixed in (wire, memoryview(wire), np.frombuffer(wire, "u1"), memoryview(bytearray(9))[::2]):
         before = bytes(fixed)

@@ -29,8 +29,7 @@ BASE = np.arange(24, dtype="i8").reshape(2, 3, 4)
 
 
 def misaligned(a):
-    room = bytearray(b"?" + a.tobytes())
-    return np.frombuffer(room, a.dtype, offset=1).reshape(a.shape)
+    return np.frombuffer(bytearray(b"?" + a.tobytes()), a.dtype, offset=1).reshape(a.shape)
 
 
 def read_only(a):
@@ -87,8 +86,7 @@ def test_arrays_of_each_dtype_order_and_layout_round_trip(name, order, oracle, s
 def test_dtype_aliases_are_decoded(name, dtype):
     wanted = np.dtype(dtype)
     head = b"\1\0\0\0\0\0\0\0\7" + len(name).to_bytes(4, "little") + name.encode()
-    size = wanted.itemsize.to_bytes(4, "little")
-    data = head + b"\0\0\0\0" + size + bytes(wanted.itemsize)
+    data = head + b"\0\0\0\0" + wanted.itemsize.to_bytes(4, "little") + bytes(wanted.itemsize)
     for copy in (True, False, None):
         got = rlx.decode(data, copy=copy)[""]
         assert got.dtype.str == wanted.str
@@ -252,12 +250,8 @@ def test_array_over_32_dimensions_is_rejected():
 
 def test_torch_tensors_are_encoded_without_a_copy(same):
     torch = pytest.importorskip("torch")
-    for tensor in (
-        torch.arange(6.0).reshape(2, 3),
-        torch.arange(6).reshape(2, 3).T,
-        torch.ones(()),
-    ):
-        assert same(rlx.decode(rlx.encode({"a": tensor}))["a"], tensor.numpy().copy(order="C"))
+    for one in (torch.arange(6.0).reshape(2, 3), torch.arange(6).reshape(2, 3).T, torch.ones(())):
+        assert same(rlx.decode(rlx.encode({"a": one}))["a"], one.numpy().copy(order="C"))
     large = torch.zeros(5000)
     assert np.shares_memory(np.frombuffer(rlx.encode_parts({"a": large})[1], "f4"), large.numpy())
     caught = raised(EncodeError, rlx.encode, {"a": torch.ones(2, requires_grad=True)})

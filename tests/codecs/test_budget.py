@@ -8,7 +8,6 @@ import functools
 import pickle
 import random
 import struct
-import subprocess
 import sys
 import tracemalloc
 
@@ -24,6 +23,7 @@ from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from tests.codecs.dm_env_rpc.wires import field, varint
 from tests.mutating import mutated
+from tests.programs import python
 from tests.raising import raised
 
 KIB = 1024
@@ -55,14 +55,12 @@ def within(wire, limits=SMALL):
 
 
 def decode_property(wire, limits=None):
-    message = d.AnyMessage(d.PROPERTY_RESPONSE_URL, wire)
-    return d.decode_property_response(message, limits=limits)
+    return d.decode_property_response(d.AnyMessage(d.PROPERTY_RESPONSE_URL, wire), limits=limits)
 
 
 def decode_step(wire, limits=None):
     float_spec = d.make_spec("x", (-1,), np.float32, 0.0, 1.0)
-    text_spec = d.make_spec("t", (-1,), str)
-    manager = d.SpecManager({1: float_spec, 2: text_spec}, limits=limits)
+    manager = d.SpecManager({1: float_spec, 2: d.make_spec("t", (-1,), str)}, limits=limits)
     return d.decode_step_request(manager, wire)
 
 
@@ -205,8 +203,7 @@ def test_each_part_of_a_message_counts_toward_the_expanded_limit(name):
 @pytest.mark.parametrize("size", [2, 1000, 500_000_000])
 def test_scalar_of_another_length_than_its_dtype_is_rejected(kind, size):
     value = "x" if kind == "U" else b"x"
-    wire = plain.packb(generic(f"<{kind}{size}", value))
-    found, peak = made(msgpack.decode, wire, DEFAULT)
+    found, peak = made(msgpack.decode, plain.packb(generic(f"<{kind}{size}", value)), DEFAULT)
     assert isinstance(found, DecodeError)
     each = 4 if kind == "U" else 1
     assert f"has {each * size} bytes, its value {each}" in str(found)
@@ -245,8 +242,7 @@ def test_mutated_messages_stay_within_the_memory_budget(name):
     rng = random.Random(name)
     for _ in range(20):
         changed = mutated(rng, wire)
-        peak = made(decode, changed)[1]
-        assert peak < within(changed), changed[:200]
+        assert made(decode, changed)[1] < within(changed), changed[:200]
 
 
 CHILD = """
@@ -278,7 +274,5 @@ def test_hostile_messages_keep_the_process_under_600_mib():
         ("broadcasts", world([broadcast(np.float64(1), 2**25 - 64)] * 12)),
     ]
     assert [len(wire) for _, wire in asked] == [44, 305]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD], input=pickle.dumps(asked), capture_output=True, check=False
-    )
+    done = python("-c", CHILD, input=pickle.dumps(asked), text=False)
     assert done.stdout.split() == [b"DecodeError", b"LimitExceeded"], done.stderr[-2000:]

@@ -5,7 +5,7 @@ import pytest
 
 from rlwire.codecs.casting import cast
 from rlwire.errors import EncodeError
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 INTEGERS = [np.dtype(kind) for kind in "bBhHiIqQ"]
 FLOATS = [np.dtype(kind) for kind in "efd"]
@@ -53,8 +53,7 @@ def test_floats_are_not_cast_to_integers():
         assert cast(1e300, np.dtype(np.float32), "it") == np.inf
     for dtype in (*INTEGERS, BOOL):
         for value in (0.9, 1.0, np.float16(1), [1, 2.5], np.nan):
-            with pytest.raises(EncodeError, match=f"^it must .* {dtype}, not .*float"):
-                cast(value, dtype, "it")
+            raised_with(EncodeError, f"^it must .* {dtype}, not .*float", cast, value, dtype, "it")
 
 
 @pytest.mark.parametrize(

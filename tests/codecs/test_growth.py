@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import python
+
 RUN = Path(__file__).parent / "growth" / "run.py"
 PARTS = 2  # processes, since each takes a while to begin
 
@@ -26,10 +28,7 @@ pytestmark = pytest.mark.growth
 
 
 def names():
-    done = subprocess.run(
-        [sys.executable, RUN, "--list"], capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
+    return python(RUN, "--list", check=True).stdout.split()
 
 
 def counted(chosen, folder):

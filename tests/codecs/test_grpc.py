@@ -12,13 +12,10 @@ from tests.raising import raised
 @pytest.mark.parametrize(
     ("text", "encoded"),
     [
-        ("plain, with ~ and !", "plain, with ~ and !"),
-        ("100%", "100%25"),
-        ("a\nb\0", "a%0Ab%00"),
-        ("Grüße", "Gr%C3%BC%C3%9Fe"),
-        ("\x7f", "%7F"),
+        ("plain, with ~ and !", "plain, with ~ and !"), ("100%", "100%25"), ("\x7f", "%7F"),
+        ("a\nb\0", "a%0Ab%00"), ("Grüße", "Gr%C3%BC%C3%9Fe"),
     ],
-)
+)  # fmt: skip
 def test_status_messages_are_percent_encoded(text, encoded):
     assert grpc.encode_message(text) == encoded
     assert grpc.decode_message(encoded) == text

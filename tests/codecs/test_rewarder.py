@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from rlwire.codecs import rewarder as r
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rewarder.rules import Push
+from tests.programs import python
 from tests.raising import raised
 
 SENT = 1479493678.1937322617
@@ -43,9 +42,7 @@ BODIES = [
     ({}, r.ControlPing()),
     ({"a": [1, {"b": None}]}, r.UnknownMessage("v1.new", {"a": [1, {"b": None}]})),
 ]
-EXAMPLES = [
-    (message.method, HEADERS, body, message.with_headers(**HEADERS)) for body, message in BODIES
-]
+EXAMPLES = [(sent.method, HEADERS, body, sent.with_headers(**HEADERS)) for body, sent in BODIES]
 BY_METHOD = pytest.mark.parametrize(("method", "headers", "body", "message"), EXAMPLES)
 
 
@@ -119,8 +116,7 @@ def test_non_numeric_observations_are_decoded_unchanged(observation):
     for more in ({}, {"more": 1}):
         message = r.decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
         assert isinstance(message, r.EnvObservation)
-        assert message.observation == observation
-        assert message.extra_body == more
+        assert (message.observation, message.extra_body) == (observation, more)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +334,15 @@ def test_random_message_round_trips(made, headers, members):
     assert json.loads(text)["method"] == message.method
 
 
+GONE = """import sys, rlwire
+class Gone:  # compiled modules take None in sys.modules for the module
+    def find_spec(name, *_):
+        if name == "msgspec":
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Gone)
+"""
+
+
 @pytest.mark.parametrize(
     "use",
     [
@@ -347,18 +352,7 @@ def test_random_message_round_trips(made, headers, members):
     ],
 )
 def test_missing_msgspec_error_names_the_extra(use):
-    # Compiled modules take None in sys.modules for the module.
-    gone = (
-        "import sys, rlwire\n"
-        "class Gone:\n"
-        "    def find_spec(name, *_):\n"
-        "        if name == 'msgspec':\n"
-        "            raise ModuleNotFoundError(name, name=name)\n"
-        "sys.meta_path.insert(0, Gone)\n"
-    )
-    program = gone + use
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    last = done.stderr.splitlines()[-1]
+    last = python("-c", GONE + use).stderr.splitlines()[-1]
     assert "MissingExtra: msgspec is not installed" in last
     assert last.endswith("[gym]'")
 
@@ -380,8 +374,7 @@ def test_binary_message_contains_the_arrays_of_its_text():
         assert found["b"][0].shape == (30, 9)
         assert found["b"][0].flags.writeable
         assert found["b"][1:] == [5, "x"]
-    large = binary_message(np.arange(4096, dtype="u1"))
-    view = r.decode(block := bytearray(large)).observation
+    view = r.decode(block := bytearray(binary_message(np.arange(4096, dtype="u1")))).observation
     assert np.shares_memory(view, np.frombuffer(block, "u1"))
     event = r.EnvStep(2, True, {"k": 1}, tree, episode_id="1")
     message = r.decode(b"".join(r.encode_binary(event, 0.5, 8, DEFAULT)))

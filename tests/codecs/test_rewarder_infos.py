@@ -18,8 +18,7 @@ def test_arrays_in_an_info_round_trip():
         "list": [1, 2],
         "text": "x",
     }
-    reported = decode(encode(EnvReward(0.0, False, mark_arrays(info))))
-    got = restore_arrays(reported.info)
+    got = restore_arrays(decode(encode(EnvReward(0.0, False, mark_arrays(info)))).info)
     assert got.keys() == info.keys()
     for name in ("mask", "big", "scalar"):
         np.testing.assert_array_equal(got[name], info[name])

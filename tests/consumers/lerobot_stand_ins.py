@@ -42,6 +42,5 @@ class _StandIns:
 
 
 def install():
-    absent = {name for name in NAMES if importlib.util.find_spec(name) is None}
-    NAMES.intersection_update(absent)
+    NAMES.intersection_update({name for name in NAMES if importlib.util.find_spec(name) is None})
     sys.meta_path.append(_StandIns())

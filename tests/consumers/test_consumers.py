@@ -5,6 +5,7 @@ packages on sys.path give.
 """
 
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -121,10 +122,7 @@ def test_c_program_classifies_datagrams(perlert_step, datagram, words):
     assert done.stdout == b""
     if words is None:
         assert done.returncode == 0
-        assert done.stderr.decode().splitlines() == [
-            "a: free, cpu, ready",
-            "b: taken, ann, not ready",
-        ]
+        assert done.stderr.splitlines() == [b"a: free, cpu, ready", b"b: taken, ann, not ready"]
     else:
         assert done.returncode == 1
         assert done.stderr.decode().startswith(words)
@@ -141,8 +139,7 @@ class Balancer(Agent):
     def update(self, reward, state, terminal):
         self.updates.append((reward, state, terminal))
         # Clumsy now and then, so that poles fall: the simulator has to begin anew.
-        careless = len(self.updates) % 90 > 60
-        return int(careless or state[2] + state[3] > 0)
+        return int(len(self.updates) % 90 > 60 or state[2] + state[3] > 0)
 
     def reset(self):
         self.resets += 1
@@ -171,8 +168,7 @@ def test_c_simulator_plays_a_python_agent(cartpole):
     assert {reward for reward, _, _ in stepped} == {1.0}
     assert all(type(terminal) is bool for _, _, terminal in agent.updates)
     for _, state, _ in agent.updates:
-        assert state.dtype == np.float32
-        assert state.shape == (4,)
+        assert (state.dtype, state.shape) == (np.float32, (4,))
     assert agent.exploit is False
     assert agent.resets == len(ended) > 5
     # The last episode may have been cut off by the end of the run.
@@ -186,9 +182,7 @@ def test_c_simulator_plays_a_python_agent(cartpole):
         assert np.all(np.abs(state) <= 0.05)
     for _, state, _ in ended:
         assert abs(state[0]) > 2.4 or abs(state[2]) > np.radians(12) - 1e-6
-    for (_, before, terminal), (reward, after, _) in zip(
-        agent.updates, agent.updates[1:], strict=False
-    ):
+    for (_, before, terminal), (reward, after, _) in itertools.pairwise(agent.updates):
         assert terminal == (reward is None)
         if not terminal:
             np.testing.assert_allclose(after[0], before[0] + 0.02 * before[1], atol=1e-6)

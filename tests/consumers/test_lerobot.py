@@ -8,7 +8,6 @@ import io
 import os
 import pickle
 import queue
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,8 @@ from rlwire.codecs import msgpack
 from rlwire.codecs.lerobot import MARK
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.programs import python
+from tests.raising import raised, raised_with
 
 pytest.importorskip("lerobot", reason="LeRobot is not installed")
 torch = pytest.importorskip("torch")
@@ -54,9 +55,7 @@ def lerobot(tmp_path_factory):
     os.chdir(tmp_path_factory.mktemp("lerobot"))
     lerobot_stand_ins.install()
     try:
-        modules = {
-            name.rpartition(".")[2]: importlib.import_module(name) for name in MODULES.split()
-        }
+        modules = {one.rpartition(".")[2]: importlib.import_module(one) for one in MODULES.split()}
         yield SimpleNamespace(**modules)
     finally:
         os.chdir(before)
@@ -135,9 +134,7 @@ def test_values_round_trip_as_with_pickle(installed):
         "action": types.PolicyFeature(type=types.FeatureType.ACTION, shape=(14,)),
     }
     config = helpers.RemotePolicyConfig("act", "user/model", features, 50, "cpu", {"a": "b"})
-    actions = [
-        helpers.TimedAction(i / 30, i, action) for i, action in enumerate(torch.rand(50, 14))
-    ]
+    actions = [helpers.TimedAction(i / 30, i, one) for i, one in enumerate(torch.rand(50, 14))]
     scalars = [np.float32(1.5), np.float64(2.5), np.int64(-3), np.bool_(True), np.uint8(4)]
     others = [None, True, 2**63, -(2**63), 1.5, float("inf"), "text \u00e9\0", b"bytes", (1, (2,))]
     for value in (observation(installed), config, actions, scalars, others, {1: "a", "b": {}}, []):
@@ -189,22 +186,17 @@ class Custom(dict):
     ids=lambda value: str(type(value)) if not isinstance(value, str) else None,
 )
 def test_encoder_rejects_other_types_with_their_path(installed, value, path):
-    with pytest.raises(EncodeError) as refused:
-        installed.utils.python_object_to_bytes(value)
-    assert refused.value.path == (path or "$")
+    assert raised(EncodeError, installed.utils.python_object_to_bytes, value).path == (path or "$")
 
 
 def test_encode_error_names_the_path_of_a_field(installed):
     sent = observation(installed)
     sent.observation["lock"] = object()
-    with pytest.raises(EncodeError) as refused:
-        installed.utils.python_object_to_bytes([sent])
-    assert refused.value.path == "$[0].observation['lock']"
+    encode = installed.utils.python_object_to_bytes
+    assert raised(EncodeError, encode, [sent]).path == "$[0].observation['lock']"
     cycle = []
     cycle.append(cycle)
-    with pytest.raises(LimitExceeded) as deep:
-        installed.utils.python_object_to_bytes(cycle)
-    assert deep.value.limit == "depth"
+    assert raised(LimitExceeded, encode, cycle).limit == "depth"
 
 
 @pytest.mark.parametrize(
@@ -220,17 +212,14 @@ def test_encode_error_names_the_path_of_a_field(installed):
     ids=str,
 )  # fmt: skip
 def test_decoder_rejects_hostile_messages(installed, part):
-    wire = msgpack.encode([MARK, part])
-    with pytest.raises(DecodeError):
-        installed.utils.bytes_to_python_object(wire)
+    raised(DecodeError, installed.utils.bytes_to_python_object, msgpack.encode([MARK, part]))
 
 
 def test_encoder_and_decoder_enforce_limits(lerobot):
     rlwire.install("lerobot", limits=Limits(message=1000, items=100))
     try:
         utils = lerobot.utils
-        with pytest.raises(LimitExceeded):
-            utils.python_object_to_bytes(np.zeros(1000))
+        raised(LimitExceeded, utils.python_object_to_bytes, np.zeros(1000))
         with pytest.raises(LimitExceeded):
             utils.bytes_to_python_object(msgpack.encode([MARK, list(range(200))]))
         chunk = SimpleNamespace(transfer_state=2, data=bytes(600))
@@ -243,8 +232,7 @@ def test_encoder_and_decoder_enforce_limits(lerobot):
 
 def test_message_in_one_chunk_is_not_copied(installed):
     one = SimpleNamespace(transfer_state=3, data=b"x" * 100)
-    receive = installed.utils.receive_bytes_in_chunks
-    assert receive([one], None, threading.Event()) is one.data
+    assert installed.utils.receive_bytes_in_chunks([one], None, threading.Event()) is one.data
 
 
 def test_large_tensors_of_a_chunked_message_are_views_of_it(installed):
@@ -268,8 +256,7 @@ def test_large_tensors_of_a_chunked_message_are_views_of_it(installed):
     start = memory.ctypes.data
     for name, tensor in found.items():
         if isinstance(tensor, torch.Tensor):
-            within = start <= tensor.data_ptr() < start + len(joined)
-            assert within is (name != "small")
+            assert (start <= tensor.data_ptr() < start + len(joined)) is (name != "small")
             assert tensor.data_ptr() % tensor.element_size() == 0
             tensor.zero_()
     del joined, memory, message
@@ -314,9 +301,7 @@ def send_bombs(lerobot, bomb):
             lambda: stub.SendPolicyInstructions(pb2.PolicySetup(data=data)),
             lambda: stub.SendObservations(iter([pb2.Observation(transfer_state=3, data=data)])),
         ):
-            with pytest.raises(lerobot.grpc.RpcError) as error:
-                call()
-            errors.append(error.value.details())
+            errors.append(raised(lerobot.grpc.RpcError, call).details())
         stub.Ready(pb2.Empty())  # the server goes on
     server.stop(0)
     return errors
@@ -409,8 +394,7 @@ def test_robot_client_loads_a_pickle_only_without_the_drop_in(lerobot, tmp_path,
     try:
         assert client.start()
         client.start_barrier = SimpleNamespace(wait=lambda: None)
-        with pytest.raises(DecodeError if drop_in else TypeError):
-            client.receive_actions()
+        raised(DecodeError if drop_in else TypeError, client.receive_actions)
     finally:
         client.stop()
         server.stop(0)
@@ -513,8 +497,7 @@ def test_actor_and_learner_exchange_transitions_and_weights(installed):
             ):
                 done = threading.Event()
                 call = method.future(stream(done, source, 0.05))
-                message = arrived.get(timeout=20)
-                arrived.put(message)
+                arrived.put(arrived.get(timeout=20))
                 done.set()
                 call.result(timeout=20)
             actor.receive_bytes_in_chunks(one_message(stub, installed), received, stop)
@@ -553,8 +536,7 @@ def test_uninstall_restores_every_function(lerobot):
         assert lerobot.policy_server.pickle is not pickle
         assert lerobot.actor.transitions_to_bytes([]).startswith(b"\x92")
         rlwire.uninstall("lerobot")
-    found = [getattr(getattr(lerobot.utils, name), "__code__", None) for name in names]
-    assert found == before
+    assert [getattr(getattr(lerobot.utils, name), "__code__", None) for name in names] == before
     assert lerobot.policy_server.pickle is lerobot.robot_client.pickle is pickle
     assert not hasattr(lerobot.utils, "_rlwire")
 
@@ -563,12 +545,10 @@ def test_install_rejects_an_unknown_lerobot_version(lerobot, monkeypatch):
     before = list(sys.meta_path)
     with monkeypatch.context() as patch:
         patch.setattr(lerobot.utils, "state_to_bytes", lambda state_dict: b"")
-        with pytest.raises(RuntimeError, match=r"LeRobot \d.*lerobot.transport.utils"):
-            rlwire.install("lerobot")
+        raised_with(RuntimeError, r"LeRobot \d.*lerobot.transport.utils", rlwire.install, "lerobot")
     with monkeypatch.context() as patch:
         patch.setattr(lerobot.robot_client, "pickle", SimpleNamespace())
-        with pytest.raises(RuntimeError, match="robot_client"):
-            rlwire.install("lerobot")
+        raised_with(RuntimeError, "robot_client", rlwire.install, "lerobot")
     assert lerobot.policy_server.pickle is pickle
     assert sys.meta_path == before
 
@@ -586,7 +566,5 @@ def test_modules_imported_after_install_have_no_pickle(tmp_path):
         "rlwire.uninstall('lerobot')\n"
         "assert policy_server.pickle is robot_client.pickle is pickle\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100
-    )
+    done = python("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

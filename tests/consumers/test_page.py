@@ -87,8 +87,7 @@ class Browser:
 
     def call(self, method, **parameters):
         self.calls += 1
-        message = {"id": self.calls, "method": method, "params": parameters}
-        self.connection.send(json.dumps(message))
+        self.connection.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
         while True:
             answer = json.loads(self.connection.receive())
             if answer.get("id") == self.calls:

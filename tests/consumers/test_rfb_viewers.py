@@ -129,17 +129,13 @@ def test_tigervnc_sends_input_unless_view_only(desktop, tmp_path):
     display.show(game(0))
     with RfbServer(display, "127.0.0.1:0", auth="play", view_auth="watch") as server:
         for password in ("play", "watch"):
-            made = subprocess.run(
-                ["vncpasswd", "-f"], input=password.encode(), check=True, capture_output=True
-            )
             file = tmp_path / password
-            file.write_bytes(made.stdout)
+            file.write_bytes(subprocess.check_output(["vncpasswd", "-f"], input=password.encode()))
             with desktop.viewer(server, f"-PasswordFile={file}", "-NoJPEG=1"):
                 wait_for(desktop.find(game(0)))
                 before = server.statistics().get("ignored", 0)
-                window = desktop.do(
-                    "xdotool", "search", "--onlyvisible", "--name", "TigerVNC"
-                ).split()[0]
+                windows = desktop.do("xdotool", "search", "--onlyvisible", "--name", "TigerVNC")
+                window = windows.split()[0]
                 desktop.do("xdotool", "mousemove", "100", "100", "windowfocus", window)
                 desktop.do("xdotool", "key", "Left")
                 desktop.do("xdotool", "click", "1")

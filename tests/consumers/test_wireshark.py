@@ -36,8 +36,7 @@ def packet(part, port, sent):
         numbers = sent[from_client], sent[not from_client]
         head = struct.pack(">HHIIBBHHH", *ports, *numbers, 0x50, 0x18, 2**16 - 1, 0, 0)
         sent[from_client] += len(data)
-    size = 20 + len(head) + len(data)
-    ip = struct.pack(">BBHIBBH", 0x45, 0, size, 0, 64, 17 if udp else 6, 0)
+    ip = struct.pack(">BBHIBBH", 0x45, 0, 20 + len(head) + len(data), 0, 64, 17 if udp else 6, 0)
     return ip + 2 * socket.inet_aton("127.0.0.1") + head + data
 
 
@@ -148,9 +147,7 @@ def test_wireshark_decodes_perlert_datagrams(words, show):
     names = {f"perlert.{name}" for fields in DATAGRAMS.values() for name in fields}
     packets = show([(True, data) for data in DATAGRAMS], PERLERT, " ".join(names), words)
     for fields, packet in zip(DATAGRAMS.values(), packets, strict=True):
-        assert {
-            f"perlert.{name}": [value] for name, value in fields.items()
-        }.items() <= packet.items()
+        assert packet | {f"perlert.{name}": [value] for name, value in fields.items()} == packet
         assert "fault" not in packet
 
 
@@ -186,8 +183,7 @@ def test_wireshark_shows_the_offset_of_damage(port, show):
     for (data, _, place, words), packet in zip(cases, packets, strict=True):
         [fault] = packet["fault"]
         assert words in fault
-        offset = int(re.search(r" at offset (\d+)", fault)[1])
-        assert data[offset:].startswith(place)
+        assert data[int(re.search(r" at offset (\d+)", fault)[1]) :].startswith(place)
 
 
 def test_wireshark_reports_a_truncated_capture(show):

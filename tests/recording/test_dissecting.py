@@ -215,8 +215,7 @@ def test_dissection_does_not_depend_on_packet_boundaries(label):
     chunks = captured(label)[0]
     single = [(side, data[i : i + 1]) for side, data in chunks for i in range(len(data))]
     runs = itertools.groupby(chunks, lambda chunk: chunk[0])
-    merged = [(side, b"".join(data for _, data in run)) for side, run in runs]
-    for cut in (single, merged):
+    for cut in (single, [(side, b"".join(data for _, data in run)) for side, run in runs]):
         assert repr(dissected(dissector(label), cut)) == repr(messages_of(label))
 
 
@@ -229,8 +228,7 @@ def test_dissection_resumes_after_a_gap(label):
         for index, (side, data) in enumerate(chunks):
             cut = data[:-1] if index == lost - 1 else data
             if index != lost:
-                gap = gaps.pop(side, 0) if index > lost else 0
-                found += made.dissect(cut, side, gap)
+                found += made.dissect(cut, side, gaps.pop(side, 0) if index > lost else 0)
         assert any("1 packets" in each.error for each in found)
         if 2 < lost < len(chunks) - 8:
             assert [each.kind for each in found[-3:]] == [each.kind for each in whole[-3:]]
@@ -246,8 +244,7 @@ def test_dissector_reports_damaged_bytes_without_raising(label):
 
 def test_dissector_names_the_damaged_path_and_decodes_the_next_message():
     good = encode({"command": "update", "state": [1.0, "x"]}, framed=True)
-    bad = good.replace(b"x", b"\xff")
-    first, second = dissector("rlx").dissect(bad + good, True)
+    first, second = dissector("rlx").dissect(good.replace(b"x", b"\xff") + good, True)
     assert (first.kind, first.offset, first.size) == ("damaged", 0, len(good))
     assert "$.state[1]" in first.error
     assert "byte" in first.error

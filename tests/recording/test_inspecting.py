@@ -155,8 +155,7 @@ def test_empty_selection_is_an_error_with_the_nearest_name(words, hint, monkeypa
 
 def test_brief_puts_action_and_reward_first_and_shortens_arrays():
     value = {"observation": np.arange(9.0), "reward": 2.0, "action": np.int64(1)}
-    text = "action=1 reward=2 observation=float64[9] 0 1 2 ... 8"
-    assert brief(value, 80) == text
+    assert brief(value, 80) == "action=1 reward=2 observation=float64[9] 0 1 2 ... 8"
 
 
 def content(reported):
@@ -219,8 +218,7 @@ def test_gap_ends_the_episode(inspect):
     some = packets("rlx")
     some[9].gap = 3
     assert any(line.split()[3:] == ["gap", "0", "3"] for line in inspect(of=some))
-    rows = inspect("--statistics", "--json", of=some)
-    assert "unfinished" in [row.get("end") for row in rows]
+    assert "unfinished" in [row.get("end") for row in inspect("--statistics", "--json", of=some)]
 
 
 def test_inspect_prints_bytes_of_an_unknown_protocol(inspect):

@@ -130,6 +130,5 @@ def test_recorder_writes_no_secret_at_any_port(port, auth, tmp_path):
         number = packet.connection.number
         found[number] = found.get(number, b"") + packet.data + packet.ended.encode()
     assert len(found) == len(names)
-    leaks = {names[n][0] for n, data in found.items() if any(word in data for word in hidden)}
-    assert not leaks
+    assert not {names[n][0] for n, data in found.items() if any(word in data for word in hidden)}
     assert all(len(data) > 1 for data in found.values())

@@ -110,8 +110,7 @@ CASES = {
 def test_client_and_server_record_the_same_bytes(name, tmp_path):
     thing, url, use = CASES[name]
     more = {"lockstep": True, "auth": None} if name == "universe" else {}
-    paths = both(tmp_path, thing, url.format(tmp_path), use, **more)
-    ours, theirs = map(read, paths)
+    ours, theirs = map(read, both(tmp_path, thing, url.format(tmp_path), use, **more))
     for (number, from_client), data in ours[0].items():
         sent, received = data, theirs[0][number, from_client]
         if not from_client:
@@ -152,8 +151,7 @@ def press_pixels(url, **options):
 
 
 def call_grpcio(url, auth, **_):
-    grpc = pytest.importorskip("grpc")
-    with grpc.insecure_channel(url.partition("//")[2]) as channel:
+    with pytest.importorskip("grpc").insecure_channel(url.partition("//")[2]) as channel:
         call = channel.stream_stream("/dm_env_rpc.v1.Environment/Process")
         for _ in range(2):  # in the second call, HPACK refers to its table
             replies = call(iter([b"\x0a\x00"]), metadata=[("authorization", f"Bearer {auth}")])
@@ -369,10 +367,8 @@ def test_recorder_overwrites_no_existing_file(tmp_path, caplog):
 
 
 def test_unwritable_file_is_an_error_before_connecting(tmp_path):
-    caught = raised(
-        OSError, rlwire.connect, "rlx://127.0.0.1:9", record=tmp_path / "missing" / "run.mcap"
-    )
-    assert "missing" in str(caught)
+    path = tmp_path / "missing" / "run.mcap"
+    assert "missing" in str(raised(OSError, rlwire.connect, "rlx://127.0.0.1:9", record=path))
 
 
 def test_connections_share_a_file_that_the_last_one_finishes(tmp_path):

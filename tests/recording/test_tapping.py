@@ -112,8 +112,7 @@ def test_tap_closes_connections_over_its_limit(monkeypatch):
         for _ in range(3):  # a connection that has ended makes room
             pairs = []
             for _ in range(2):
-                client = socket.create_connection(sock.getsockname())
-                pairs += [client, server.accept()[0]]
+                pairs += [socket.create_connection(sock.getsockname()), server.accept()[0]]
             with socket.create_connection(sock.getsockname()) as third:
                 third.settimeout(30)
                 assert third.recv(1) == b""

@@ -10,7 +10,7 @@ import rlwire
 from rlwire.relaax import AlgorithmServer, load_algorithm
 from rlwire.relaax.checkpoints import CheckpointMismatch, Checkpoints
 from tests.agents import Recorder
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.relaax import summing
 from tests.relaax.kept import steps
 
@@ -54,8 +54,7 @@ def test_algorithm_is_loaded_from_a_package(tmp_path, monkeypatch):
 
 def test_error_of_importing_an_algorithm_propagates(tmp_path):
     folder = make(tmp_path / "wrong", agent="class Angel: pass", parameter_server="")
-    with pytest.raises(AttributeError, match=r"has no Agent: .*agent\.py"):
-        load_algorithm(folder)
+    raised_with(AttributeError, r"has no Agent: .*agent\.py", load_algorithm, folder)
     folder = make(tmp_path / "broken", agent="1 / 0", parameter_server="")
     raised(ZeroDivisionError, load_algorithm, folder)
 

@@ -89,15 +89,13 @@ DEEP = [b"\x91" * 100_000, b"\x81\xa1a" * 100_000]
 
 @pytest.mark.each("data", [*DEEP, *map(msgpack.encode, DAMAGED)], ids=lambda data: str(data[:99]))
 def test_damaged_checkpoint_is_skipped(tmp_path, data):
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, {"a": 1}, algorithm="pg")
+    Checkpoints(tmp_path).save(1, {"a": 1}, algorithm="pg")
     (tmp_path / "checkpoint-000000000002.msgpack").write_bytes(data)
     assert Checkpoints(tmp_path).restore("pg") == (1, {"a": 1})
 
 
 def test_restore_fails_when_every_checkpoint_is_damaged(tmp_path):
-    name = Checkpoints(tmp_path).save(1, {}, algorithm="pg")
-    (tmp_path / name).write_bytes(b"")
+    (tmp_path / Checkpoints(tmp_path).save(1, {}, algorithm="pg")).write_bytes(b"")
     assert "1" in str(raised(CheckpointDamaged, Checkpoints(tmp_path).restore, "pg"))
 
 

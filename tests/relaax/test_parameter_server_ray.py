@@ -3,8 +3,6 @@
 import os
 import pickle
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +18,8 @@ from rlwire.relaax import (
 )
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx import Metrics
-from tests.raising import raised
+from tests.programs import python
+from tests.raising import raised, raised_with
 from tests.relaax import summing
 from tests.relaax.kept import steps
 
@@ -54,9 +53,8 @@ def test_parameter_server_in_ray_runs_ops_and_restarts(algorithm, tmp_path):
     assert (total == 3.0).all()
     session.op_measure()
     assert metrics.path.read_text() == "loss 0.5 3\n"
-    with pytest.raises(ParameterServerError, match=r"op_raise: ValueError: no") as caught:
-        session.op_raise("no")
-    assert "summing.py" in str(caught.value.__cause__)
+    caught = raised_with(ParameterServerError, r"op_raise: ValueError: no", session.op_raise, "no")
+    assert "summing.py" in str(caught.__cause__)
     raised(ParameterServerError, session.op_nothing)
     assert "lock" in str(raised(ParameterServerError, session.op_lock))
     assert "Ray" in str(raised(EncodeError, session.op_add, (x for x in [])))
@@ -76,8 +74,7 @@ def test_parameter_server_in_ray_runs_ops_and_restarts(algorithm, tmp_path):
 def test_slow_and_failing_parameter_servers_in_ray_are_errors(algorithm, monkeypatch):
     handle = open_parameter_server(algorithm, home="ray")
     monkeypatch.setattr(parameter_server_ray, "_DEADLINE", 0.5)
-    with pytest.raises(DeadlineExceeded, match=r"op_sleep: .*0\.5 s"):
-        handle.session.op_sleep(2.0)
+    raised_with(DeadlineExceeded, r"op_sleep: .*0\.5 s", handle.session.op_sleep, 2.0)
     monkeypatch.undo()
     handle.close()
     broken = load_algorithm(algorithm._source[0], {"fail": True})
@@ -107,12 +104,7 @@ def test_agents_of_several_processes_share_a_ray_parameter_server(algorithm, clu
             agent.init()
             assert agent.update(None, [1.0]) == [2.0]
         (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
-        done = subprocess.run(
-            [sys.executable, str(tmp_path / "elsewhere.py"), algorithm._source[0]],
-            env={**os.environ, "RAY_ADDRESS": cluster},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        environment = {**os.environ, "RAY_ADDRESS": cluster}
+        done = python(tmp_path / "elsewhere.py", algorithm._source[0], env=environment)
         assert "steps 3" in done.stdout, done.stderr
         assert server.parameter_server.n_step() == 3

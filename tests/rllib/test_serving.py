@@ -158,8 +158,7 @@ def test_invalid_algorithms_and_options_are_rejected(name, options, error, why):
 
 
 def test_server_uses_a_custom_config_class():
-    config = algorithm_config("ray.rllib.algorithms.ppo:PPOConfig")
-    assert type(config) is PPOConfig
+    assert type(algorithm_config("ray.rllib.algorithms.ppo:PPOConfig")) is PPOConfig
     server = RLlibServer(
         "ray.rllib.algorithms.ppo:PPOConfig", "rlx://localhost",
         observation_space='{"box": "float32", "shape": [4]}', action_space='{"discrete": 2}',

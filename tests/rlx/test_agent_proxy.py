@@ -13,7 +13,7 @@ from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, RLXMessageImage, Server
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.agents import CountingAgent
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.rlx.raw_client import ScriptedServer
 
 READY, DONE = {"response": "ready"}, {"response": "done"}
@@ -59,11 +59,10 @@ def test_proxy_sends_the_documented_messages():
 
 
 def expect(agent, cause, text, **update):
-    with pytest.raises(AgentProxyException, match=text) as caught:
-        agent.update(**update)
-    assert type(caught.value.__cause__) is cause
-    assert isinstance(caught.value, errors.RlwireError)
-    return caught.value
+    caught = raised_with(AgentProxyException, text, agent.update, **update)
+    assert type(caught.__cause__) is cause
+    assert isinstance(caught, errors.RlwireError)
+    return caught
 
 
 def test_unconnected_proxy_names_the_address_in_its_errors():
@@ -117,7 +116,7 @@ def test_proxy_sends_an_image_as_a_scaled_array(server):
     ("answer", "cause", "text"),
     [
         ({"response": "done"}, errors.RemoteProtocolError, "done.*action"),
-        (b"4:abcd;", errors.DecodeError, None),
+        (b"4:abcd;", errors.DecodeError, ""),
         (b"99999999999:", errors.LimitExceeded, "received"),
         (b"", errors.ConnectionClosed, "127.0.0.1:"),
         (b"100:", errors.ConnectionClosed, "127.0.0.1:"),

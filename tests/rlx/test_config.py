@@ -144,8 +144,7 @@ def test_server_address_is_read_from_an_environment_variable(start, write, monke
 
 
 def test_unknown_arguments_are_ignored_with_a_warning(caplog):
-    found = loaded("--level", "3", "map.txt", "--exploit", "True", "x\ny")
-    assert found.exploit is True
+    assert loaded("--level", "3", "map.txt", "--exploit", "True", "x\ny").exploit is True
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert "'--level 3 map.txt x\\ny'" in record.getMessage()

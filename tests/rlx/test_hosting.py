@@ -138,12 +138,10 @@ def test_agent_without_reset_is_served():
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        ("init", "can't initialize agent"),
-        ("update", "can't update state"),
-        ("reset", "can't reset agent"),
-        ("update_metrics", "can't update metrics"),
+        ("init", "can't initialize agent"), ("update", "can't update state"),
+        ("reset", "can't reset agent"), ("update_metrics", "can't update metrics"),
     ],
-)
+)  # fmt: skip
 def test_agent_exception_becomes_an_error_reply(command, text, error, caplog):
     caplog.set_level(logging.DEBUG, logger="rlwire")
 
@@ -171,8 +169,7 @@ def test_failed_constructor_closes_the_connection_with_an_error():
             raise OSError("no model")
 
     calls = []
-    host = host_of(Broken, hang_up=lambda: calls.append("hang up"), init=False)
-    assert host.answer(INIT) == {
+    assert host_of(Broken, hang_up=lambda: calls.append("hang up"), init=False).answer(INIT) == {
         "response": "error",
         "message": "can't initialize agent: OSError: no model",
     }

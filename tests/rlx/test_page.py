@@ -282,8 +282,7 @@ def test_rejected_commands_leave_agents_unchanged(serve):
 def test_stopped_server_is_named_in_the_error(serve):
     server = Server(Agent, LOOPBACK).start()
     address = server.address
-    proxy = serve(f"rlx://{address}")
-    with Page(proxy).init(0, 1) as page:
+    with Page(serve(f"rlx://{address}")).init(0, 1) as page:
         server.stop()
         for sid, command in ((0, "update"), (0, "update"), (1, "update"), (2, "init")):
             assert str(address) in page.error(sid, command=command)
@@ -325,8 +324,7 @@ def test_overlong_message_closes_its_page_only(serve):
         Page(proxy).init(0) as other,
     ):
         with Page(proxy).init(0) as page:
-            caught = raised(Closed, page.ask, sid=0, command="update", state="x" * 1000)
-            assert caught.code == 1009
+            assert raised(Closed, page.ask, sid=0, command="update", state="x" * 1000).code == 1009
         assert other.act(0, None)[0] == 1
         freed(1)
 

@@ -13,7 +13,7 @@ from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TensorBoardMetrics
 from tests.agents import CountingAgent
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.rlx.raw_client import ask, connected, receive
 from tests.waiting import eventually
 
@@ -91,9 +91,8 @@ def test_failed_update_is_an_error_reply_and_the_agent_continues(
     caplog.set_level(logging.DEBUG, logger="rlwire")
     server = serve()
     agent, other = connect(server), connect(server)
-    with pytest.raises(AgentProxyException, match=text) as caught:
-        agent.update(state=state)
-    assert isinstance(caught.value.__cause__, PeerError)
+    caught = raised_with(AgentProxyException, text, agent.update, state=state)
+    assert isinstance(caught.__cause__, PeerError)
     assert agent.update(state=[1])[0] == 2
     assert other.update(state=[1])[0] == 1
     assert [r.levelname for r in caplog.records if r.exc_info] == ["ERROR"]

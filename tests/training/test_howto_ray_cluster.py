@@ -3,11 +3,11 @@
 import contextlib
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import python
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "rllib.md").read_text("utf-8")
@@ -26,14 +26,8 @@ def new_cluster(cluster):
 def test_environments_find_runners_by_name(new_cluster, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(PROGRAM, "utf-8")
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": new_cluster},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": new_cluster}
+    done = python(script, cwd=tmp_path, env=environment, timeout=500)
     assert done.returncode == 0, done.stderr
     steps = [int(found) for found in re.findall(r"^steps: (\d+) of 2 runners$", done.stdout, re.M)]
     assert len(steps) == 3, done.stdout

@@ -37,9 +37,7 @@ def test_runner_of_a_lost_node_restarts_on_another_node():
     assert done.returncode == 0, logs
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["agents"] == [["10.98.0.2", 1], ["10.98.0.3", 2]]
-    before, after = [
-        {number: parse_url(url).host for number, url in urls.items()} for urls in found["urls"]
-    ]
+    before, after = [{n: parse_url(url).host for n, url in urls.items()} for urls in found["urls"]]
     lost = str(found["lost"])
     assert len(set(before.values())) == len(before) == 2
     assert after == before | {lost: (NODES - set(before.values())).pop()}

@@ -193,8 +193,7 @@ def test_relaax_application_runs_under_rlwire(application):
     folder = application(episodes=300)
     with started(folder, sys.executable, "-m", "rlwire", "run", "all", "-n", "2") as process:
         assert process.wait(300) == 0, (folder / "log.txt").read_text("utf-8")
-    log = (folder / "log.txt").read_text("utf-8")
-    assert re.search(r"\bpg .*policy_gradient", log)
+    assert re.search(r"\bpg .*policy_gradient", (folder / "log.txt").read_text("utf-8"))
     assert list((folder / "logs" / "checkpoints").iterdir())
 
 

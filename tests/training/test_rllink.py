@@ -93,8 +93,7 @@ def simulate(port, seed, steps, policy):
 
 def start_simulators(port, count, steps=None, policy=None):
     for number in range(count):
-        arguments = (port, number, steps, policy)
-        threading.Thread(target=simulate, args=arguments, daemon=True).start()
+        threading.Thread(target=simulate, args=(port, number, steps, policy), daemon=True).start()
 
 
 DUMMY = """
@@ -113,9 +112,7 @@ def learns(algorithm):
         steps.append(int(results["num_env_steps_sampled_lifetime"]))
         if results.get("episode_return_mean", 0.0) >= 150:
             return steps
-    raise AssertionError(
-        f"a mean return of {results['episode_return_mean']} after {steps[-1]} steps"
-    )
+    raise AssertionError(f"mean return of {results['episode_return_mean']} after {steps[-1]} steps")
 
 
 @contextlib.contextmanager
@@ -171,9 +168,7 @@ def test_runner_without_samples_logs_its_address(caplog):
     runner = RLlinkEnvRunner(config=given, worker_index=2)
     try:
         assert runner.sample() == []
-        output = [
-            record.getMessage() for record in caplog.records if record.name == rllink.__name__
-        ]
+        output = [each.getMessage() for each in caplog.records if each.name == rllink.__name__]
         assert f"rllink://localhost:{port + 2}" in output[0]
         caplog.clear()
         start_simulators(port + 2, 1, policy=by_chance)

@@ -2,11 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import python
 
 pytestmark = pytest.mark.training
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "train.md").read_text("utf-8")
@@ -26,13 +27,7 @@ def test_howto_trainer_learns_cartpole_over_each_protocol(block, url, tmp_path):
         assert changed == 1
         (tmp_path / script).write_text(code, "utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        [sys.executable, ("train.py", "callers.py")[block]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
-    )
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    done = python(("train.py", "callers.py")[block], cwd=tmp_path, timeout=800, env=environment)
     assert done.returncode == 0, done.stderr
     assert "steps: True" in done.stdout, done.stdout + done.stderr

@@ -90,12 +90,10 @@ def site():
     class Handler(SimpleHTTPRequestHandler):
         def translate_path(self, path):
             name = Path(urlsplit(path).path).name
-            folder = HERE if (HERE / name).is_file() else rlwire.web.folder()
-            return str(folder / name)
+            return str((HERE if (HERE / name).is_file() else rlwire.web.folder()) / name)
 
         def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            server.reports.put(json.loads(body))
+            server.reports.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(204)
             self.end_headers()
 
@@ -151,9 +149,7 @@ def node():
 def script(node, tmp_path):
     def run(action, *given):
         command = [*node, HERE / "play.mjs", rlwire.web.folder(), action, json.dumps(given)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=90, cwd=tmp_path, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -236,8 +232,7 @@ def test_example_page_shows_the_error_of_the_agent(page, site, serve):
     with serve(site.origin) as proxy:
         address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
         # Its states are of four numbers; the agent wants five, and says so.
-        report = page("watch", address, "can't update state")
-        assert report["result"]["canvases"] == 3
+        assert page("watch", address, "can't update state")["result"]["canvases"] == 3
 
 
 def test_howto_trainer_steps_the_carts_of_a_page(site, tmp_path):

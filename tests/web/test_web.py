@@ -11,8 +11,7 @@ from tests.raising import raised
 )
 def test_web_files_are_found_by_name(name):
     found = rlwire.web.path(name)
-    assert found.name == name
-    assert found.parent == rlwire.web.folder()
+    assert (found.name, found.parent) == (name, rlwire.web.folder())
     assert found.read_text("utf-8")
     assert rlwire.web.path().name == "rlx.js"
 

@@ -15,7 +15,7 @@ from rlwire.limits import Limits
 from tests.codecs.dm_env_rpc.wires import field as part
 from tests.codecs.dm_env_rpc.wires import varint
 from tests.memory import at_most
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def property_request(data, **options):
@@ -201,8 +201,7 @@ OVER = [
 
 @pytest.mark.parametrize(("name", "most", "size", "offset", "path", "data"), OVER)
 def test_limit_error_has_limit_size_offset_and_path(name, most, size, offset, path, data):
-    response = path.startswith(("$.join_world", "$.error"))
-    decode = d.decode_response if response else d.decode_request
+    decode = d.decode_response if path.startswith(("$.join_world", "$.error")) else d.decode_request
     decode(data)
     problem = raised(LimitExceeded, decode, data, limits=Limits(**{name: most}))
     assert (problem.limit, problem.size, problem.offset, problem.path) == (name, size, offset, path)
@@ -234,10 +233,8 @@ def test_false_sizes_allocate_no_memory(data):
 
 
 def test_groups_nested_over_the_depth_limit_are_rejected():
-    inside = b"\x9b\x06" * 100 + b"\x9c\x06" * 100
-    assert d.decode_request(inside) is None
-    with pytest.raises(LimitExceeded, match="depth=100"):
-        d.decode_request(b"\x9b\x06" * 101 + b"\x9c\x06" * 101)
+    assert d.decode_request(b"\x9b\x06" * 100 + b"\x9c\x06" * 100) is None
+    raised_with(LimitExceeded, "depth=100", d.decode_request, b"\x9b\x06" * 101 + b"\x9c\x06" * 101)
 
 
 def test_numeric_keys_count_toward_the_keys_limit():

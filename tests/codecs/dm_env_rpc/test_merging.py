@@ -39,8 +39,7 @@ def mixed(draw, *groups, unknown=True):
     left = [list(group) for group in groups if group]
     out = []
     while left:
-        chosen = draw(st.integers(0, len(left) - 1))
-        out.append(left[chosen].pop(0))
+        out.append(left[draw(st.integers(0, len(left) - 1))].pop(0))
         left = [group for group in left if group]
         if unknown and draw(st.integers(0, 9)) == 9:
             out.append(draw(UNKNOWN))
@@ -189,11 +188,8 @@ def maps(draw, number, values, named, always=True):
 
 @st.composite
 def all_specs(draw):
-    return draw(
-        mixed(
-            draw(maps(1, specs(), False, always=False)), draw(maps(2, specs(), False, always=False))
-        )
-    )
+    one, other = (draw(maps(n, specs(), False, always=False)) for n in (1, 2))
+    return draw(mixed(one, other))
 
 
 @st.composite
@@ -453,11 +449,8 @@ def test_errors_in_merged_messages_name_the_first_occurrence():
     second = field(3, field(1, field(1, 5) + field(2, b"")))
     for wire, offset in ((first + second, 0), (field(99, b"abc") + first + second, 6)):
         caught = raised(DecodeError, d.decode_request, wire)
-        assert caught.offset == offset
-        assert caught.path == "$.step.actions[5]"
+        assert (caught.offset, caught.path) == (offset, "$.step.actions[5]")
 
 
 def test_merging_is_linear_in_time():
-    wire = field(2, field(1, field(99, 1))) * 200_000
-    decoded = d.decode_response(wire)
-    assert decoded == d.JoinWorldResponse()
+    assert d.decode_response(field(2, field(1, field(99, 1))) * 200_000) == d.JoinWorldResponse()

@@ -28,9 +28,8 @@ def test_bound_of_another_shape_is_decoded_flat():
     bound = np.arange(3, dtype=np.int32)
     for shape in ((2, 2), (-1,), (), (2**31 - 1,) * 32):
         spec = d.TensorSpec("x", shape, d.DataType.INT32, bound)
-        decoded = d.decode_response(
-            d.encode_response(d.ResetResponse(d.ActionObservationSpecs({1: spec})))
-        )
+        response = d.ResetResponse(d.ActionObservationSpecs({1: spec}))
+        decoded = d.decode_response(d.encode_response(response))
         assert decoded.specs.actions[1].min.tolist() == [0, 1, 2]
 
 

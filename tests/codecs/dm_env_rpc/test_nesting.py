@@ -13,12 +13,8 @@ from tests.raising import raised
 
 def test_is_within_matches_complete_name_components():
     names = ["a", "b.c"]
-    assert [
-        name for name in ("a", "a.", "a.b.c", "b.c", "b.c.d") if not is_within(name, names)
-    ] == []
-    assert [
-        name for name in ("", "A", "ab", "b", "b.", "b.cd", ".a") if is_within(name, names)
-    ] == []
+    assert [one for one in ("a", "a.", "a.b.c", "b.c", "b.c.d") if not is_within(one, names)] == []
+    assert [one for one in ("", "A", "ab", "b", "b.", "b.cd", ".a") if is_within(one, names)] == []
 
 
 def test_name_over_the_depth_limit_is_rejected():
@@ -71,6 +67,5 @@ NESTED = st.recursive(
 @given(nested=NESTED)
 def test_random_dictionary_round_trips_as_by_the_reference(nested):
     flat = flatten(nested)
-    expected = dm_env_flatten_utils.flatten_dict(nested, ".")
-    assert list(flat.items()) == list(expected.items())
+    assert list(flat.items()) == list(dm_env_flatten_utils.flatten_dict(nested, ".").items())
     assert unflatten(flat) == nested == dm_env_flatten_utils.unflatten_dict(flat, ".")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlwire.codecs import dm_env_rpc as d
 from rlwire.errors import EncodeError
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 UINT32, INT32, INT8 = d.DataType.UINT32, d.DataType.INT32, d.DataType.INT8
 
@@ -52,19 +52,15 @@ PAIR = np.array([1, 2], np.uint32)
     ],
 )
 def test_invalid_bounds_are_rejected(protobuf, spec, words):
-    with pytest.raises(EncodeError, match=words):
-        d.bounds(spec)
+    raised_with(EncodeError, words, d.bounds, spec)
     if spec.min is not None or spec.max is not None:
-        with pytest.raises(EncodeError, match=words):
-            d.check_bounds(spec, np.zeros((), np.int32))
+        raised_with(EncodeError, words, d.check_bounds, spec, np.zeros((), np.int32))
     raised((ValueError, TypeError), tensor_spec_utils.bounds, protobuf.spec_to_pb(spec))
 
 
 def test_make_spec_accepts_each_form_of_a_dtype():
-    dtypes = ["f4", np.float32, np.dtype(">f4"), d.DataType.FLOAT, 1]
-    for dtype in dtypes:
-        spec = d.make_spec("x", [2, -1], dtype)
-        assert spec == d.TensorSpec("x", (2, -1), d.DataType.FLOAT)
+    for dtype in ["f4", np.float32, np.dtype(">f4"), d.DataType.FLOAT, 1]:
+        assert d.make_spec("x", [2, -1], dtype) == d.TensorSpec("x", (2, -1), d.DataType.FLOAT)
     assert d.make_spec("x", (), str).dtype is d.DataType.STRING
     assert d.make_spec("x", (), "U7").dtype is d.DataType.STRING
     assert d.make_spec("x", (), bool).dtype is d.DataType.BOOL
@@ -120,8 +116,7 @@ NOT_MADE = [
 )
 def test_make_spec_rejects_invalid_arguments(changes, words):
     arguments = {"name": "foo", "shape": (), "dtype": INT32, **changes}
-    with pytest.raises(EncodeError, match=words):
-        d.make_spec(**arguments)
+    raised_with(EncodeError, words, d.make_spec, **arguments)
 
 
 @given(
@@ -183,5 +178,4 @@ TWO = d.make_spec("x", (2,), INT32, [0, 0])
     ],
 )
 def test_values_outside_bounds_are_rejected(spec, value, words):
-    with pytest.raises(EncodeError, match=words):
-        d.check_bounds(spec, value)
+    raised_with(EncodeError, words, d.check_bounds, spec, value)

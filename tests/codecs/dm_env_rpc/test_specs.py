@@ -7,7 +7,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2, spec_manager
 from rlwire.codecs import dm_env_rpc as d
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 SPECS = {
     54: d.make_spec("fuzz", (2,), np.float32),
@@ -28,8 +28,7 @@ def pack(manager, values):
 
 
 def unpack(manager, wire, check_bounds=False):
-    step = d.decode_step_request(manager, wire, check_bounds=check_bounds)
-    return step[0]
+    return d.decode_step_request(manager, wire, check_bounds=check_bounds)[0]
 
 
 def test_specs_are_found_by_uid_and_by_name(reference):
@@ -69,8 +68,7 @@ def test_spec_manager_is_immutable():
     ],
 )
 def test_spec_manager_rejects_invalid_specs(specs, words):
-    with pytest.raises(EncodeError, match=words):
-        d.SpecManager(specs)
+    raised_with(EncodeError, words, d.SpecManager, specs)
 
 
 def test_arguments_of_wrong_types_are_rejected():
@@ -116,8 +114,7 @@ def test_bounds_of_each_dtype_are_checked_at_their_index(dtype, size):
     shape = () if size is None else (size,)
     low, high = np.full(shape, 3), np.full(shape, 9)
     for bounds in ((3, 9), (3, high), (low, 9), (low, high), (3, None), (None, high)):
-        spec = d.make_spec("x", shape, dtype, *bounds)
-        manager = d.SpecManager({1: spec})
+        manager = d.SpecManager({1: d.make_spec("x", shape, dtype, *bounds)})
         for value, inside in ((3, 1), (9, 1), (2, bounds[0] is None), (10, bounds[1] is None)):
             for place in {0, (size or 1) - 1}:
                 array = np.full(shape, 5, dtype)
@@ -182,8 +179,7 @@ def test_bounds_of_another_dtype_are_rejected_when_checked():
     manager = d.SpecManager({1: d.TensorSpec("x", (), d.DataType.INT32, np.uint8(0))})
     wire = pack(manager, {"x": 1})
     assert unpack(manager, wire) == {"x": 1}
-    with pytest.raises(DecodeError, match=r"its min .*uint8"):
-        unpack(manager, wire, True)
+    raised_with(DecodeError, r"its min .*uint8", unpack, manager, wire, True)
 
 
 def test_request_encodes_each_name_once():
@@ -200,5 +196,4 @@ def test_request_encodes_each_name_once():
 def test_names_of_returns_each_name_once():
     assert MANAGER.names_of([]) == ()
     assert MANAGER.names_of([55, 0, 55, 2**64 - 1]) == ("foo", "rows", "text")
-    with pytest.raises(DecodeError, match=r"UID 7.* 0 \(rows\)"):
-        MANAGER.names_of([55, 7])
+    raised_with(DecodeError, r"UID 7.* 0 \(rows\)", MANAGER.names_of, [55, 7])

@@ -15,7 +15,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.codecs.dm_env_rpc.wires import field, varint
 from tests.memory import at_most
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def reference(value, *arguments):
@@ -26,8 +26,7 @@ def test_signalling_nans_round_trip_unchanged(same):
     """The reference, by way of Python's floats, would make quiet ones of them."""
     value = np.array([0x7F800001, 0xFFBFFFFF], np.uint32).view(np.float32)
     assert same(tensors.decode_tensor(tensors.encode_tensor(value)), value)
-    scalar = tensors.decode_tensor(tensors.encode_tensor(value[0]))
-    assert scalar.tobytes() == value[:1].tobytes()
+    assert tensors.decode_tensor(tensors.encode_tensor(value[0])).tobytes() == value[:1].tobytes()
 
 
 def test_boolean_bytes_other_than_0_and_1_are_encoded_as_1():
@@ -164,8 +163,7 @@ def test_protobuf_messages_are_packed_in_an_any():
     ids=repr,
 )  # fmt: skip
 def test_values_without_tensor_form_are_rejected(value, words):
-    with pytest.raises(EncodeError, match=words):
-        tensors.encode_tensor(value)
+    raised_with(EncodeError, words, tensors.encode_tensor, value)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +180,7 @@ def test_values_without_tensor_form_are_rejected(value, words):
     ],
 )
 def test_uncastable_values_are_rejected(value, dtype, words):
-    with pytest.raises(EncodeError, match=words):
-        tensors.encode_tensor(value, dtype)
+    raised_with(EncodeError, words, tensors.encode_tensor, value, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["no such type", [1], 1.5])

@@ -12,9 +12,7 @@ SPEC = d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float32(0), np.array([1, 2],
 
 
 def test_enum_values_equal_those_of_protobuf():
-    assert {member.name: int(member) for member in d.DataType} == dict(
-        dm_env_rpc_pb2.DataType.items()
-    )
+    assert {each.name: int(each) for each in d.DataType} == dict(dm_env_rpc_pb2.DataType.items())
     assert {member.name: int(member) for member in d.EnvironmentStateType} == dict(
         dm_env_rpc_pb2.EnvironmentStateType.items()
     )

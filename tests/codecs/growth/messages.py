@@ -43,9 +43,7 @@ add_cases(
 @case(100)
 def rewarder_steps(n):
     """Many rewards, texts and infos between two steps, and replies."""
-    session = rewarder_client.RewarderClientSession(
-        clock=lambda: 0.0, wall=lambda: 0.0, attach=True
-    )
+    session = rewarder_client.RewarderClientSession(clock=float, wall=float, attach=True)
     number = iter(range(100_000))
     made = [rewarder.EnvDescribe("x", "running", 60, episode_id="1", message_id=next(number))]
     for i in range(n):
@@ -189,8 +187,7 @@ def dm_env_rpc_manager(n):
 
     def use():
         manager = d.SpecManager(given)
-        wire = d.encode_step_response(manager, 1, values)
-        d.decode_step_response(manager, wire)
+        d.decode_step_response(manager, d.encode_step_response(manager, 1, values))
         manager.request(names(n))
 
     return use
@@ -211,8 +208,7 @@ def dm_env_rpc_steps(n):
     def step():
         asked = d.encode_step_request(manager, values, manager.request(names(n)))
         d.decode_step_request(manager, asked)
-        reported = d.encode_step_response(manager, state, values, uids)
-        d.decode_step_response(manager, reported)
+        d.decode_step_response(manager, d.encode_step_response(manager, state, values, uids))
 
     return step
 

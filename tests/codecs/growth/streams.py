@@ -142,8 +142,7 @@ CASES.update(
 
 @case(500)
 def http2_a_message_in_many_frames(n):
-    size = (4 * n).to_bytes(4, "big")
-    frames = [http2.frame(http2.DATA, 0, 1, b"\0" + size)]
+    frames = [http2.frame(http2.DATA, 0, 1, b"\0" + (4 * n).to_bytes(4, "big"))]
     return taking(frames + [http2.frame(http2.DATA, 0, 1, b"four")] * n, endpoint())
 
 

@@ -13,7 +13,7 @@ import pytest
 from rlwire.codecs import msgpack
 from rlwire.codecs.msgpack import Decoder
 from rlwire.errors import DecodeError, EncodeError
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 NUMBERS = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
 DTYPES = [*NUMBERS, *(">" + name for name in NUMBERS if name[-1] not in "?1"), "S3", "U2", ">U2"]
@@ -22,12 +22,8 @@ DTYPES = [*NUMBERS, *(">" + name for name in NUMBERS if name[-1] not in "?1"), "
 def layouts(dtype):
     base = np.arange(24).astype(dtype).reshape(2, 3, 4)
     views = [base, np.asfortranarray(base), base[::-1, ::2, 1:], base.T, base[0, 0, 0:0]]
-    return [
-        *views,
-        np.zeros((0, 3, 0), dtype),
-        np.array(base[1, 1, 1]),
-        np.broadcast_to(base[0, 0], (3, 4)),
-    ]
+    views += [np.array(base[1, 1, 1]), np.broadcast_to(base[0, 0], (3, 4))]
+    return [*views, np.zeros((0, 3, 0), dtype)]
 
 
 @pytest.fixture(params=["msgpack_numpy", "openpi"])
@@ -130,10 +126,8 @@ def test_structured_arrays_round_trip(fields):
     assert found.tobytes() == array.tobytes()
 
 
-def structured(description, data=b"", shape=(0,)):
-    return plain.packb(
-        {b"nd": True, b"type": description, b"kind": b"V", b"shape": shape, b"data": data}
-    )
+def structured(dtype, data=b"", shape=(0,)):
+    return plain.packb({b"nd": True, b"type": dtype, b"kind": b"V", b"shape": shape, b"data": data})
 
 
 @pytest.mark.parametrize(
@@ -235,18 +229,14 @@ def test_array_map_keys_are_accepted_in_any_order_and_type(fields):
     backwards = dict(reversed(list(fields.items())))
     texts = {key.decode(): value for key, value in fields.items()}
     more = {b"comment": "ignored", **fields}
-    named = {
-        **fields,
-        **{key: fields[key].encode() for key in fields if key in (b"type", b"dtype")},
-    }
+    named = fields | {key: fields[key].encode() for key in fields if key in (b"type", b"dtype")}
     without_kind = {key: value for key, value in fields.items() if key != b"kind"}
     for form in (fields, backwards, texts, more, named, without_kind):
         found = msgpack.decode(plain.packb({"x": form, "y": 1}))
         assert found["y"] == 1
         assert found["x"].dtype == ARRAY.dtype
         assert np.array_equal(found["x"], ARRAY)
-    old = msgpack.decode(plain.packb(without_kind, use_bin_type=False))
-    assert np.array_equal(old, ARRAY)
+    assert np.array_equal(msgpack.decode(plain.packb(without_kind, use_bin_type=False)), ARRAY)
 
 
 def test_arrays_bytes_ignores_maps_with_text_keys():
@@ -323,8 +313,7 @@ def test_invalid_arrays_are_rejected_with_their_path(fields, field):
     ],
 )
 def test_invalid_scalars_are_rejected_with_their_path(fields, words):
-    with pytest.raises(DecodeError, match=words):
-        msgpack.decode(plain.packb(fields))
+    raised_with(DecodeError, words, msgpack.decode, plain.packb(fields))
 
 
 BIG = {"x": np.arange(1024.0), "y": np.arange(3.0)}
@@ -351,5 +340,4 @@ class Broken:
 
 def test_array_likes_of_other_packages_are_encoded():
     assert np.array_equal(msgpack.decode(msgpack.encode([Tensor()]))[0], np.arange(3.0))
-    with pytest.raises(EncodeError, match=r"Broken.* at \$\[0\]"):
-        msgpack.encode([Broken()])
+    raised_with(EncodeError, r"Broken.* at \$\[0\]", msgpack.encode, [Broken()])

@@ -6,7 +6,7 @@ import pytest
 from rlwire.codecs import msgpack
 from rlwire.codecs.msgpack import Decoder
 from rlwire.errors import DecodeError
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,7 @@ def test_unhashable_keys_are_rejected_at_their_offset(data):
 def test_strict_map_key_rejects_the_same_keys_as_msgpack(key):
     data = b"\x81" + original.packb(key) + b"\x01"
     assert "strict_map_key" in str(raised(DecodeError, msgpack.decode, data))
-    with pytest.raises(ValueError, match=r"not allowed for map key|unhashable"):
-        original.unpackb(data)
+    raised_with(ValueError, r"not allowed for map key|unhashable", original.unpackb, data)
 
 
 def test_decoder_options_are_validated_and_readable():
@@ -48,5 +47,4 @@ def test_decoder_options_are_validated_and_readable():
         ({"limits": 1}, TypeError, "limits must be"),
     ]
     for options, error, words in wrong:
-        with pytest.raises(error, match=words):
-            Decoder(**options)
+        raised_with(error, words, Decoder, **options)

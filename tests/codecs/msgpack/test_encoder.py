@@ -13,7 +13,7 @@ from rlwire.codecs import msgpack
 from rlwire.codecs.msgpack import Decoder, Encoder
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 class Lives(enum.IntEnum):
@@ -92,10 +92,8 @@ def test_endless_default_hook_is_rejected():
     class Onion:
         pass
 
-    with pytest.raises(LimitExceeded, match="depth"):
-        Encoder(default=lambda _: Onion()).encode(Onion())
-    with pytest.raises(LimitExceeded, match="depth"):
-        Encoder(default=lambda _: [Onion()]).encode(Onion())
+    raised_with(LimitExceeded, "depth", Encoder(default=lambda _: Onion()).encode, Onion())
+    raised_with(LimitExceeded, "depth", Encoder(default=lambda _: [Onion()]).encode, Onion())
 
 
 # Of values and keys that nobody else holds.
@@ -179,8 +177,7 @@ def test_parts_refer_to_arrays_and_bytes_of_a_kibibyte():
 
 def test_mutable_buffer_is_copied_by_encode_parts():
     raw = bytearray(5000)
-    parts = msgpack.encode_parts(raw)
-    assert all(isinstance(part, bytes) for part in parts)
+    assert all(isinstance(part, bytes) for part in msgpack.encode_parts(raw))
     raw.append(1)  # and its memory is not held
 
 

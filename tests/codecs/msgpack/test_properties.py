@@ -18,15 +18,8 @@ DTYPES = [
     *["<f8", "<c8", ">c16", "S1", "S7", "<U1", ">U3", "<m8[25us]"],
 ]
 EDGES = st.sampled_from([2**b + d for b in (5, 7, 8, 15, 16, 31, 32, 63) for d in (-1, 0)])
-PLAIN = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | EDGES
-    | st.floats()
-    | st.text(max_size=40)
-    | st.binary(max_size=40)
-)
+NUMBERS = st.integers(-(2**63), 2**64 - 1) | EDGES | st.floats()
+PLAIN = st.none() | st.booleans() | NUMBERS | st.text(max_size=40) | st.binary(max_size=40)
 KEYS = st.text(max_size=40) | st.binary(max_size=5) | st.sampled_from(["nd", b"nd", "type", "data"])
 VALUES = st.recursive(
     PLAIN,

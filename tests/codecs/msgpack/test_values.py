@@ -25,13 +25,10 @@ def test_timestamp_behaves_as_that_of_msgpack(seconds, nanoseconds):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ((1.5,), TypeError),
-        ((1, 1.5), TypeError),
-        ((2**63,), ValueError),
-        ((0, -1), ValueError),
+        ((1.5,), TypeError), ((1, 1.5), TypeError), ((2**63,), ValueError), ((0, -1), ValueError),
         ((0, 10**9), ValueError),
     ],
-)
+)  # fmt: skip
 def test_invalid_timestamps_are_rejected(arguments, error):
     raised(error, Timestamp, *arguments)
 

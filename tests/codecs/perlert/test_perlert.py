@@ -221,8 +221,7 @@ def test_invalid_server_datagrams_fail_at_their_offset_and_path(datagram, offset
 
 def test_decoder_accepts_any_buffer_type():
     datagram = p.encode(STEP)
-    kinds = [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]
-    for kind in kinds:
+    for kind in [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]:
         assert p.decode_server_message(kind(datagram)) == STEP
         assert p.decode_client_message(kind(b"city:7;lobby")) == p.LobbyRequest("city", 7)
         assert p.StepReader("city", 7).read(kind(datagram)) is not None

@@ -29,9 +29,7 @@ def double(bits):
 
 # Any bits: every exponent is as likely, which st.floats() does not do.
 DOUBLES = st.integers(0, 2**64 - 1).map(double) | st.floats()
-SINGLES = st.integers(0, 2**32 - 1).map(
-    lambda bits: np.array([bits], np.uint32).view(np.float32)[0]
-)
+SINGLES = st.integers(0, 2**32 - 1).map(lambda n: np.array([n], np.uint32).view(np.float32)[0])
 
 
 def same(one, other):

@@ -43,8 +43,7 @@ def show(form, data, count, screen):
             return np.frombuffer(found, np.uint8).reshape(count, 3)
         found = take(size * count) if plain is None else plain
         values = np.frombuffer(found, f"{'>' if form.big_endian else '<'}u{size}").astype(np.int64)
-        parts = values[:, None] >> shifts & maxima
-        return (parts * 255 + maxima // 2) // maxima
+        return ((values[:, None] >> shifts & maxima) * 255 + maxima // 2) // maxima
 
     def packed(length):
         if length < 12:
@@ -112,8 +111,7 @@ class Writer:
         x, y, width, height = self.place()
         values = self.values(width, height)
         self.put(x, y, values)
-        body = b"".join(pixel(one) for row in values for one in row)
-        return head(x, y, width, height, 0) + body
+        return head(x, y, width, height, 0) + b"".join(pixel(one) for row in values for one in row)
 
     def copy_rect(self):
         x, y, width, height = self.place()

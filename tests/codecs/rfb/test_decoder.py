@@ -12,7 +12,7 @@ from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.codecs.rfb.reference import Writer, head
 from tests.codecs.rfb.test_recordings import INSTALLED
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def both(seed, width=150, height=90):
@@ -146,8 +146,7 @@ def test_decoder_resumes_at_another_buffer_offset():
     writer, decoder = both(3, 64, 64)
     data = head(0, 0, 64, 64, Encoding.HEXTILE) + (b"\x01" + bytes(16 * 16 * 4)) * 16
     writer.screen[:] = 0
-    moved = b"x" * 100 + data
-    assert decoder.size(moved, 100, 100 + 5000) == 0
+    assert decoder.size(b"x" * 100 + data, 100, 100 + 5000) == 0
     assert decoder.size(data, 0, len(data) - 1) == 0
     assert decoder.size(data, 0, len(data)) == len(data)
     again = head(0, 0, 64, 64, Encoding.HEXTILE) + bytes(16)
@@ -237,16 +236,14 @@ def test_tight_rectangle_wider_than_2048_pixels_is_rejected():
     decoder = RectangleDecoder(Framebuffer(3000, 4))
     for control in (b"\0", b"\x40\2", b"\x90"):
         data = head(0, 0, 2049, 1, 7) + control + bytes(9)
-        with pytest.raises(DecodeError, match=r"end at 2049, .* at 2048"):
-            decoder.size(data, 0, len(data))
+        raised_with(DecodeError, r"end at 2049, .* at 2048", decoder.size, data, 0, len(data))
     data = head(0, 0, 3000, 4, 7) + b"\x80" + b"\x10\x20\x30"  # one colour has no rows
     decoder.paint(data, 0, 1)
     assert (decoder.framebuffer.pixels == [0x10, 0x20, 0x30]).all()
 
 
 def test_limits_are_checked_before_memory_is_allocated():
-    limits = Limits(received=1000, expanded=500)
-    decoder = RectangleDecoder(Framebuffer(21, 22), limits=limits)
+    decoder = RectangleDecoder(Framebuffer(21, 22), limits=Limits(received=1000, expanded=500))
     for data, size in [
         (head(0, 0, 20, 20, 0), 1612),
         (head(0, 0, 20, 20, 16) + b"\xff\xff\xff\xff", 16 + 2**32 - 1),
@@ -255,8 +252,7 @@ def test_limits_are_checked_before_memory_is_allocated():
     ]:
         caught = raised(LimitExceeded, decoder.size, data, 0, len(data))
         assert (caught.maximum, caught.size) == (1000, size)
-    with pytest.raises(LimitExceeded, match="expanded"):
-        decoder.paint(tight(b"\0", bytes(1200), 20, 20), 0, 1)
+    raised_with(LimitExceeded, "expanded", decoder.paint, tight(b"\0", bytes(1200), 20, 20), 0, 1)
 
 
 # The framebuffer.

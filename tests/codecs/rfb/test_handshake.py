@@ -80,8 +80,7 @@ def test_server_init_round_trips():
 def test_server_init_with_unsupported_pixels_has_no_pixel_format(place, value):
     data = bytearray(INIT)
     data[place] = value
-    init = handshake.decode_server_init(data)
-    assert init.pixel_format is None
+    assert handshake.decode_server_init(data).pixel_format is None
 
 
 def test_level_encoding_maps_levels_0_to_9():

@@ -79,8 +79,7 @@ def test_malformed_pictures_fail_at_their_offset(data, word, offset):
 def test_valid_jpeg_is_decoded_with_fill_bytes(reader):
     shown = np.asarray(Image.open(io.BytesIO(GOOD))).astype(int)
     assert np.abs(decode_jpeg(GOOD, 20, 24, BASE) - shown).max() <= 8
-    fill = GOOD[:2] + b"\xff\xff" + GOOD[2:]
-    assert decode_jpeg(fill, 20, 24, BASE).shape == FRAME.shape
+    assert decode_jpeg(GOOD[:2] + b"\xff\xff" + GOOD[2:], 20, 24, BASE).shape == FRAME.shape
 
 
 def test_jpeg_without_a_scan_is_rejected(reader):
@@ -95,8 +94,7 @@ def check(data):
     if isinstance(found, DecodeError):
         assert BASE <= found.offset <= BASE + len(data)
     else:
-        assert found.shape == FRAME.shape
-        assert found.dtype == np.uint8
+        assert (found.shape, found.dtype) == (FRAME.shape, np.uint8)
 
 
 def test_mutated_pictures_are_decoded_or_rejected(reader):

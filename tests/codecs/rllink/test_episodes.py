@@ -94,8 +94,7 @@ def test_dict_and_tuple_columns_round_trip():
     steps = 3
     places = {"a": np.zeros((steps + 1, 2)), "b": (np.ones(steps + 1), np.zeros(steps + 1, int))}
     sent = Episode(places, (np.zeros(steps), np.ones(steps)), np.zeros(steps))
-    frame = ours.encode(sent.to_state(), arrays="msgpack_numpy")
-    got = Episode.from_state(ours.decode(frame))
+    got = Episode.from_state(ours.decode(ours.encode(sent.to_state(), arrays="msgpack_numpy")))
     np.testing.assert_array_equal(got.observations["a"], places["a"])
     assert isinstance(got.observations["b"], tuple)
     assert isinstance(got.actions, tuple)
@@ -110,8 +109,7 @@ def test_dict_and_tuple_columns_round_trip():
 def test_episode_document_form_round_trips():
     sent = episode(truncated=True)
     text = _json.encode({"e": sent.to_document()}, DEFAULT)
-    got = Episode.from_document(_json.arrays_of(_json.decode(text, DEFAULT))["e"])
-    assert_same(got, sent)
+    assert_same(Episode.from_document(_json.arrays_of(_json.decode(text, DEFAULT))["e"]), sent)
     assert set(sent.to_document()) == {
         "obs", "actions", "rewards", "action_logp", "is_terminated", "is_truncated",
     }  # fmt: skip
@@ -180,7 +178,5 @@ def test_inconsistent_columns_are_not_encoded():
     ):
         raised(EncodeError, wrong.to_state)
         raised(EncodeError, wrong.to_document)
-    with pytest.raises(EncodeError, match="obs"):
-        Episode(
-            np.zeros((1, 4)), np.zeros(0), np.zeros(0), outputs={"obs": np.zeros(0)}
-        ).to_document()
+    named = Episode(np.zeros((1, 4)), np.zeros(0), np.zeros(0), outputs={"obs": np.zeros(0)})
+    assert "obs" in str(raised(EncodeError, named.to_document))

@@ -31,8 +31,7 @@ def message(value, after=b""):
 
 
 def array(dtype, shape, size, data=b""):
-    dims = b"".join(map(u32, shape))
-    return b"\7" + text(dtype) + u32(len(shape)) + dims + u32(size) + data
+    return b"\7" + text(dtype) + u32(len(shape)) + b"".join(map(u32, shape)) + u32(size) + data
 
 
 def image(mode, width, height, size, data=b""):
@@ -139,8 +138,7 @@ def test_invalid_dtype_error_has_offset_and_path(name):
         data = message(array(name.encode(), [size], size * 8, bytes(size * 8)))
         for copy in (True, False, None):
             caught = raised(DecodeError, rlx.decode, data, copy=copy)
-            assert caught.offset == at(5)
-            assert caught.path == "$.k"
+            assert (caught.offset, caught.path) == (at(5), "$.k")
 
 
 def test_long_double_dtype_of_another_platform_is_rejected():

@@ -6,7 +6,7 @@ from rlwire.buffers import Block
 from rlwire.codecs import rlx
 from rlwire.limits import Limits
 from tests.memory import in_block
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def data_at(data, array):
@@ -81,8 +81,7 @@ def test_images_of_each_mode_are_decoded(mode, width, height, images, oracle, sa
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"])
 def test_image_bytes_are_scaled_to_float32_as_by_numpy(mode):
     pixels = np.arange(256 * 12, dtype="u2").astype("u1")
-    channels = PIXEL.get(mode, 4)
-    image = Image.frombytes(mode, (256, 12 // channels), pixels.tobytes())
+    image = Image.frombytes(mode, (256, 12 // PIXEL.get(mode, 4)), pixels.tobytes())
     decoded = rlx.decode(rlx.encode({"i": image}), images="float32")["i"]
     assert decoded.dtype == np.float32
     assert decoded.ravel().tobytes() == (pixels.astype(np.float32) * (1.0 / 255.0)).tobytes()
@@ -164,10 +163,7 @@ def test_decode_whole_returns_none_over_the_received_limit():
 def test_decoder_options_are_validated_and_readable():
     decoder = rlx.RLXDecoder(copy=None, images="float32", framed=True)
     assert (decoder.copy, decoder.images, decoder.framed) == (None, "float32", True)
-    wrong = [{"copy": 2}, {"copy": "yes"}, {"images": "jpeg"}]
-    for options in wrong:
-        with pytest.raises(ValueError, match=r"copy|images"):
-            rlx.RLXDecoder(**options)
-        with pytest.raises(ValueError, match=r"copy|images"):
-            rlx.decode(rlx.encode({}), **options)
+    for options in [{"copy": 2}, {"copy": "yes"}, {"images": "jpeg"}]:
+        raised_with(ValueError, r"copy|images", rlx.RLXDecoder, **options)
+        raised_with(ValueError, r"copy|images", rlx.decode, rlx.encode({}), **options)
     assert "Limits" in str(raised(TypeError, rlx.RLXDecoder, limits=5))

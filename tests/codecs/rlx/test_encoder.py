@@ -11,7 +11,7 @@ from PIL import Image
 from rlwire.codecs import rlx
 from rlwire.errors import EncodeError, LimitExceeded, shown
 from rlwire.limits import Limits
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 LARGE = 4096  # bytes; arrays from here on go by reference
 
@@ -97,8 +97,7 @@ def test_unencodable_values_are_rejected_with_their_path(value, words, nested):
     assert caught.path == ("$.state[1].x[0]" if nested else "$.state")
     assert caught.path in str(caught)
     for other in (lambda: rlx.encode_parts(message), lambda: rlx.encode_into(message, bytearray())):
-        with pytest.raises(EncodeError, match=words):
-            other()
+        raised_with(EncodeError, words, other)
 
 
 @pytest.mark.parametrize("message", [None, 5, [], "text", [("a", 1)]])

@@ -4,7 +4,7 @@ import pytest
 
 from rlwire.codecs.websocket import handshake as h
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 LINES = [
@@ -30,8 +30,7 @@ def first(line):
 
 def test_rfc_example_request_is_decoded():  # section 1.2 and 1.3
     request = h.read_request(head(LINES))
-    assert request.resource == "/chat?room=1"
-    assert request.path == "/chat"
+    assert (request.resource, request.path) == ("/chat?room=1", "/chat")
     assert request.origin == "http://example.com"
     assert h.accept_of(request.key) == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     assert request.headers.get("HOST") == "server.example.com"
@@ -110,9 +109,7 @@ BAD_REQUESTS = {
 
 @pytest.mark.parametrize("name", BAD_REQUESTS)
 def test_invalid_requests_are_rejected(name):
-    assert not isinstance(
-        raised(DecodeError, h.read_request, head(BAD_REQUESTS[name])), h.WrongVersion
-    )
+    assert type(raised(DecodeError, h.read_request, head(BAD_REQUESTS[name]))) is DecodeError
 
 
 @pytest.mark.parametrize("line", [None, "Sec-WebSocket-Version: 8", "Sec-WebSocket-Version: 13, 8"])
@@ -155,10 +152,8 @@ def test_request_head_over_the_header_limit_is_rejected():
     changed = wire[:20] + b"\r\n\r\n" + wire[20:]
     assert h.head_size(changed, 0, len(changed), 8192, b"GET ") == 24
     assert h.head_size(changed, 0, len(changed), 8192, b"GET ", 24) == len(changed)
-    with pytest.raises(LimitExceeded, match="header"):
-        h.head_size(wire, 0, len(wire), len(wire) - 1, b"GET ")
-    with pytest.raises(LimitExceeded, match="header"):
-        h.head_size(b"GET " + b"a" * 8188, 0, 8192, 8192, b"GET ")
+    raised_with(LimitExceeded, "header", h.head_size, wire, 0, len(wire), len(wire) - 1, b"GET ")
+    raised_with(LimitExceeded, "header", h.head_size, b"GET " + b"a" * 8188, 0, 8192, 8192, b"GET ")
     many = [*LINES, *(f"X-{i}: a" for i in range(100))]
     assert "header lines" in str(raised(LimitExceeded, h.read_request, head(many)))
 
@@ -228,8 +223,7 @@ def test_header_injection_is_rejected(write, headers):
 
 
 def test_request_encoder_rejects_line_breaks_in_each_field():
-    target = h.parse_url("ws://a")
-    raised(EncodeError, h.write_request, target, KEY, origin="http://a\r\n")
+    raised(EncodeError, h.write_request, h.parse_url("ws://a"), KEY, origin="http://a\r\n")
     raised(EncodeError, h.write_request, h.Target(False, "a", 80, "/ HTTP/1.1\r\nX: y"), KEY)
     raised(EncodeError, h.write_request, h.Target(False, "a\r\nX: y", 80, "/"), KEY)
 
@@ -264,5 +258,4 @@ def test_header_lookup_is_case_insensitive():
     assert headers.tokens("A") == ["1", "2", "3"]
     assert headers.all("a") == ["1, 2", "3"]
     assert headers.get("B") == ""
-    with pytest.raises(DecodeError, match=r"2.*'a'|'a'.*2"):
-        headers.get("a")
+    raised_with(DecodeError, r"2.*'a'|'a'.*2", headers.get, "a")

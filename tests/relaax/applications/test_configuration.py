@@ -4,7 +4,7 @@ import pytest
 
 from rlwire.relaax.applications import ApplicationError, read_application
 from rlwire.transports.address import Address
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 pytest.importorskip("ruamel.yaml")
 
@@ -52,15 +52,14 @@ algorithm:
 def test_configuration_reads_a_relaax_file(read, spelling, tmp_path):
     application = read(spelling(ORIGINAL))
     assert application.folder == str(tmp_path)
-    assert application.environment.run == "environment/start"
-    assert application.environment.own == {"steps": 3000}
     assert application.rlx_server.address == Address("0.0.0.0", 7001)
     assert application.rlx_server.log_level == "debug"
     assert application.parameter_server.checkpoint_dir == "logs/checkpoints/"
     assert application.parameter_server.checkpoint_step_interval == 1000
     assert application.metrics_server.metrics_dir == "logs/metrics"
-    assert application.algorithm.path == "./algorithm"
-    assert application.algorithm.own == {"GAMMA": 0.97}
+    algorithm, environment = application.algorithm, application.environment
+    assert (algorithm.path, algorithm.own) == ("./algorithm", {"GAMMA": 0.97})
+    assert (environment.run, environment.own) == ("environment/start", {"steps": 3000})
 
 
 def test_missing_sections_have_defaults(read):
@@ -71,11 +70,7 @@ def test_missing_sections_have_defaults(read):
 
 def test_server_options_are_read_with_their_types(read):
     application = read("relaax-rlx-server: {workers: 2, max-connections: 5, idle_timeout: 2.5}")
-    assert application.rlx_server.options == {
-        "workers": 2,
-        "max_connections": 5,
-        "idle_timeout": 2.5,
-    }
+    assert application.rlx_server.options == dict(workers=2, max_connections=5, idle_timeout=2.5)
 
 
 def test_server_address_is_read_from_an_environment_variable(read, monkeypatch):
@@ -107,9 +102,7 @@ def test_server_address_is_read_from_an_environment_variable(read, monkeypatch):
     ],
 )
 def test_invalid_configuration_is_a_one_line_error(read, text, expected):
-    with pytest.raises(ApplicationError, match=expected) as caught:
-        read(text)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(raised_with(ApplicationError, expected, read, text))
 
 
 def test_invalid_addresses_and_options_are_named_on_use(read):

@@ -12,7 +12,7 @@ import pytest
 from rlwire import cli
 from rlwire.relaax.applications import ApplicationError, new, read_application
 from rlwire.relaax.applications.running import commands
-from tests.raising import raised
+from tests.raising import raised, raised_with
 from tests.reference.events import read_events
 from tests.relaax.kept import steps
 
@@ -168,8 +168,7 @@ def test_run_starts_the_selected_components(app):
 )
 def test_missing_sections_are_named(app, section, components, expected):
     app.write_text(re.sub(rf"^{section}:.*\n((  .*)?\n)*", "", app.read_text(), flags=re.M))
-    with pytest.raises(ApplicationError, match=expected):
-        names(app, *components)
+    raised_with(ApplicationError, expected, names, app, *components)
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,7 @@ def test_application_server_serves_its_algorithm(read, tmp_path):
         "relaax-parameter-server: {checkpoint-dir: kept, checkpoints_to_keep: 2}\n"
         "algorithm: {name: bandit, output: {action_size: 2}}"
     )
-    server = make_server(application)
-    with server, AgentProxy(f"unix:{tmp_path}/rlx") as agent:
+    with make_server(application), AgentProxy(f"unix:{tmp_path}/rlx") as agent:
         agent.init()
         assert agent.update(None, []) in (0, 1)
         for _ in range(10):

@@ -41,9 +41,7 @@ def test_agent_submits_one_gradient_per_batch():
         assert agent.update([1.0, 1.0], STATE, False) in (0, 1, 2)
         after, n_step = handle.session.op_get_weights_signed()
         assert n_step == 4
-        assert all(
-            (after[name] != before[name]).any() for name in ("actor.4.bias", "critic.4.bias")
-        )
+        assert all((after[one] != before[one]).any() for one in ("actor.4.bias", "critic.4.bias"))
         assert [name for name, *_ in metrics.calls] == ["policy_loss", "critic_loss", "entropy"]
         assert np.isfinite([y for _, y, _ in metrics.calls]).all()
         assert agent.update(1.0, None, True) is None

@@ -50,8 +50,7 @@ def test_gradient_step_makes_rewarded_actions_likelier(continuous):
     found, losses = gradients(network, settings, states, actions, rewards, np.ones(8, bool))
     assert set(found) == set(network.weights())
     assert set(losses) == {"policy_loss", "critic_loss", "entropy"}
-    norm = np.sqrt(sum(np.sum(each**2) for each in found.values()))
-    assert norm <= 0.5 + 1e-5
+    assert np.sqrt(sum(np.sum(each**2) for each in found.values())) <= 0.5 + 1e-5
     network.load({name: value - 0.1 * found[name] for name, value in network.weights().items()})
     better = likely() - before
     assert bool((better[:4] > 0).all())
