@@ -107,6 +107,7 @@ class Pushes(RuleBasedStateMachine):
         self.over = 0  # episodes up to this one are over
         self.current = None
         self.mode = "closed"
+        self.resetting = False
 
     def receive(self, message, number, **headers):
         self.newest = max(self.newest, number)
@@ -150,7 +151,7 @@ class Pushes(RuleBasedStateMachine):
         events = self.receive(EnvDescribe("game", "running"), number)
         assert len(events) == (number >= newest)
         if events:
-            if self.mode == "expecting" and number > self.over:
+            if self.resetting and number > (self.current or self.over):
                 self.open(number)
             self.enter(number)
 
@@ -159,7 +160,7 @@ class Pushes(RuleBasedStateMachine):
         self.session.send(EnvReset(None))
         self.over = self.newest
         self.pushed.clear()
-        self.current, self.mode = None, "expecting"
+        self.current, self.mode, self.resetting = None, "expecting", True
 
     @rule(ahead=st.integers(0, 2))
     def answer_reset(self, ahead):
@@ -167,6 +168,7 @@ class Pushes(RuleBasedStateMachine):
             return
         number = min(9, self.over + ahead)
         self.receive(ReplyEnvReset(), number, parent_message_id=self.session.last_id)
+        self.resetting = False
         self.open(number)
 
     @rule()
