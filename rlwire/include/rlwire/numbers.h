@@ -301,11 +301,9 @@ static inline const uint8_t *rlw_parse_i64(const uint8_t *p, const uint8_t *end,
 /* ---- to text: `to` must have room; functions return the byte after the text ---- */
 
 static inline void rlw_store_pair(uint8_t *to, unsigned value) { /* 0..99 */
-    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
-                                "25262728293031323334353637383940414243444546474849"
-                                "50515253545556575859606162636465666768697071727374"
-                                "75767778798081828384858687888990919293949596979899";
-    memcpy(to, pairs + 2 * value, 2);
+    unsigned tens = value * 103 >> 10;
+    to[0] = (uint8_t)('0' + tens);
+    to[1] = (uint8_t)('0' + value - 10 * tens);
 }
 
 static inline unsigned rlw_count_digits(uint64_t value) {
