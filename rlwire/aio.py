@@ -186,6 +186,8 @@ class Environment:
         self._unwatch()
         if self._closed or self._endpoint is None or not self._last.done():
             return False
+        if self._last.cancelled():  # in the queue, so an earlier call may be in progress
+            return False
         self._file = self._endpoint.watch(True)
         if self._file != -1:
             self._watching = True
@@ -200,7 +202,8 @@ class Environment:
             return
         self._watching = False
         if not self._loop.is_closed():
-            self._loop.remove_reader(self._file)
+            with contextlib.suppress(RuntimeError):  # closed, and the number is another transport's
+                self._loop.remove_reader(self._file)
         self._endpoint.watch(False)
         if self._stepping:
             self._stepping = False
@@ -229,6 +232,10 @@ class Environment:
 
     def check_timeouts(self, now: float) -> None:
         """Take a slow step to the thread, where the endpoint's timeouts apply."""
+        loop = self._running_loop()
+        if loop is not self._loop:  # a former one, in another thread
+            type(self._timer).of(loop).discard(self)
+            return
         if self._steps == self._checked:
             self._timer.discard(self)
             self._unwatch()
@@ -257,6 +264,9 @@ class Environment:
         except WouldWait:
             self._stepping = True
             self._unwatch()
+        except BaseException:  # it may have been sent
+            self._unwatch()
+            raise
         try:
             found = await waiter
         except BaseException:

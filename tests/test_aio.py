@@ -136,13 +136,14 @@ def test_close_does_not_wait_for_a_cancelled_call(monkeypatch):
 
 
 class Echo(gymnasium.Env):
-    """Observes the action; `held` holds the steps with an action of 1 up."""
+    """Observes the action; `held` holds up steps with an action of 1 and resets with a seed."""
 
     def __init__(self, size=1):
         self.observation_space = self.action_space = gymnasium.spaces.Box(0, 9, (size,), np.float32)
         self.steps, self.held = 0, threading.Event()
 
     def reset(self, *, seed=None, options=None):
+        assert seed is None or self.held.wait(60)
         return np.zeros(self.action_space.shape, np.float32), {"steps": self.steps}
 
     def step(self, action):
@@ -259,10 +260,10 @@ def test_slow_replies_and_large_actions_do_not_stop_the_loop(patience, monkeypat
         asyncio.run(run(server.address.port))
 
 
-@pytest.mark.parametrize(
-    ("url", "options"),
-    [("dm-env-rpc://127.0.0.1:0", {}), ("universe://127.0.0.1:+0", {"lockstep": True})],
-)
+LOCKSTEP = ("universe://127.0.0.1:+0", {"lockstep": True})
+
+
+@pytest.mark.parametrize(("url", "options"), [("dm-env-rpc://127.0.0.1:0", {}), LOCKSTEP])
 def test_cancelled_step_ends_before_the_next_call(url, options):
     world = Echo()
 
@@ -316,6 +317,66 @@ def test_steps_have_the_timeouts_and_losses_of_blocking_ones(monkeypatch):
         asyncio.run(run(server, 0.05))
         world.held.clear()
         asyncio.run(run(server, None))
+
+
+@pytest.mark.parametrize(("url", "options"), [("dm-env-rpc://127.0.0.1:0", {}), LOCKSTEP])
+def test_step_behind_a_cancelled_one_waits_for_the_call_in_progress(url, options):
+    world = Echo()
+
+    async def run(url):
+        async with rlwire.aio.make(url) as env:
+            await env.reset()
+            reset = asyncio.create_task(env.reset(seed=1))
+            await asyncio.sleep(0)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(env.step(action(2)), 0.01)
+            step = asyncio.create_task(env.step(action(3)))
+            await asyncio.sleep(0.05)
+            world.held.set()
+            await reset
+            assert (await asyncio.wait_for(step, 20))[0] == 3
+
+    with rlwire.serve(lambda: world, url, **options) as server:
+        asyncio.run(run(server.url))
+
+
+def test_exception_after_a_step_was_sent_leaves_the_replies_in_order():
+    async def run(url):
+        async with rlwire.aio.make(url) as env:
+            await env.reset()
+            await env.step(action(2))
+            endpoint = env.environment.endpoint
+            send = endpoint.send_step
+
+            def interrupted(encoded):
+                endpoint.send_step = send
+                send(encoded)
+                raise ZeroDivisionError
+
+            endpoint.send_step = interrupted
+            with pytest.raises(ZeroDivisionError):
+                await env.step(action(3))
+            for value in (4, 5):
+                assert (await env.step(action(value)))[0] == value
+
+    with rlwire.serve(Echo, "dm-env-rpc://127.0.0.1:0") as server:
+        asyncio.run(run(server.url))
+
+
+@pytest.mark.parametrize(("url", "options"), [("dm-env-rpc://127.0.0.1:0", {}), LOCKSTEP])
+def test_step_to_a_server_that_has_gone_ends_without_a_timer(url, options, monkeypatch):
+    monkeypatch.setattr(rlwire.aio, "_PATIENCE", 60)
+
+    async def run(server):
+        async with rlwire.aio.make(server.url) as env:
+            await env.reset()
+            await env.step(action(2))
+            server.stop(0.0)  # not in a thread: the loop does not see it before the step
+            *_, truncated, info = await asyncio.wait_for(env.step(action(3)), 20)
+            assert truncated and info["lost"]
+
+    with rlwire.serve(Echo, url, **options) as server:
+        asyncio.run(run(server))
 
 
 def test_environment_serves_one_loop_after_another():

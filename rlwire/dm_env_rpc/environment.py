@@ -28,6 +28,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
+    WouldWait,
     on_error,
     quoted,
 )
@@ -175,6 +176,8 @@ class DmEnvRpcEndpoint(Endpoint):
             (self._watched or self.client).send(encoded)
         except _LOST as error:
             self._lost = str(error)
+            if self._watched is not None:  # its file is closed: there is nothing to watch
+                raise WouldWait(self._lost) from error
 
     def _flattened(self, action: Any) -> dict[str, Any]:
         if not self._running:

@@ -146,9 +146,10 @@ class PerlertEndpoint(Endpoint):
         self._watched = False
         if connection is None or (wanted and self._frame is not None and self._frame.done):
             return -1
-        self._watched = wanted
         connection.release()
-        return int(connection.sock.raw.fileno())
+        file = int(connection.sock.raw.fileno())
+        self._watched = wanted and file != -1
+        return file
 
     def encode_step(self, action: Any) -> str:
         if self._needs_reset:

@@ -592,6 +592,11 @@ class Connection(Owned):
         core.await_from(now)
         try:
             while core.sending or core.phase is not StreamPhase.CLOSED:
+                if not calls.blocking:  # in an event loop's thread: write once, read nothing
+                    if core.sending:
+                        with contextlib.suppress(BlockingIOError):
+                            calls.write()
+                    break
                 left = max((core.next_deadline(now) or now) - now, _SOON)
                 with contextlib.suppress(BlockingIOError):
                     if core.sending:

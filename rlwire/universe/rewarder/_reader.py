@@ -78,6 +78,8 @@ class Reader:
             if self._polling:  # else the system would wake both threads for each message
                 self._polling = False
                 self.wake()
+            if self._connection.core.sending:  # what `send` left in an event loop
+                self._process(None)
             while left > 0 and not self._closed:
                 self._fetching = True
                 try:

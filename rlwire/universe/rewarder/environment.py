@@ -139,6 +139,8 @@ class RewarderEndpoint(Endpoint):
                 self.client.send(AgentAction([(ACTION, encoded)]))
             except _LOST as error:  # `finish` reports it
                 self._lost = str(error)
+                if self._watched:  # its file may be closed: there is nothing to watch
+                    raise WouldWait(self._lost) from error
 
     def step(self, action: Any) -> Outcome:
         self.send_step(self.encode_step(action))
