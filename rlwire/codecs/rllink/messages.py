@@ -127,7 +127,7 @@ class Episodes(_Fields):
     weights_seq_no: int | None = None
 
     def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
-        json, episodes = form == "json", self.episodes[:]
+        json, episodes = form == "json", list(self.episodes)
         for index, one in enumerate(episodes):
             if isinstance(one, Episode):
                 episodes[index] = one.to_document() if json else one.to_state(brief=brief)
@@ -189,7 +189,7 @@ class SetConfig(_Fields):
         return cls(_count(fields, "env_steps_per_sample", 1), on_policy, config)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class SetState(_Fields):
     """Sends weights.
 

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+from dataclasses import FrozenInstanceError
 
 import msgpack
 import msgpack_numpy
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs import rllink as r
+from rlwire.codecs.rllink import Episode
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.raising import raised
@@ -73,6 +75,17 @@ def test_weights_of_ray_round_trip():
     again = msgpack.unpackb(frame[8:], object_hook=msgpack_numpy.decode, raw=False)
     assert again["state"]["weights_seq_no"] == 7
     np.testing.assert_array_equal(again["state"]["rl_module"]["pi.weight"], weights["pi.weight"])
+
+
+def test_state_cannot_change_after_its_files_were_made():
+    state = r.SetState(1, {"w": np.zeros(2)})
+    raised(FrozenInstanceError, setattr, state, "weights_seq_no", 2)
+
+
+def test_tuple_of_episodes_is_encoded_as_a_list():
+    episodes = [Episode(np.zeros((3, 4)), np.zeros(2), np.zeros(2))]
+    encode = r.Codec().encode
+    assert encode(r.Episodes(tuple(episodes))) == encode(r.Episodes(episodes))
 
 
 def test_onnx_and_mlir_files_of_the_document_are_decoded():
