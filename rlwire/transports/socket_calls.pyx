@@ -7,9 +7,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
-from libc.errno cimport EAGAIN, EINTR
+from libc.errno cimport EAGAIN, EBADF, EINTR
 
-from rlwire.streams cimport OPEN, CLOSING, StreamCore
+from rlwire.streams cimport CLOSED, CLOSING, OPEN, StreamCore
 from rlwire.transports.shm_calls cimport Rings, iovec
 
 from rlwire.streams import NOTHING, TURN
@@ -228,10 +228,15 @@ cdef class SocketCalls:
         """
         cdef Py_ssize_t size = 0
         cdef Py_ssize_t got
+        if self._core._phase == CLOSED:  # the file's number may be another connection's by now
+            return OSError(EBADF, "the connection is closed")
         cdef char *data = self._core._space(&size)
         cdef bint whole = wait and self._core.direct
+        # Another thread may close the connection meanwhile: the memory must outlive the call.
+        memory = self._core._store, self._core._block
         with nogil:
             got = rlw_recv(self._file, data, size, whole, wait, 0.0)
+        del memory
         if got >= 0:
             return got
         PyErr_CheckSignals()

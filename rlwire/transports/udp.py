@@ -121,6 +121,7 @@ class DatagramSocket(_Closing):
         self.address = local_address(sock)
         self.counters = DatagramCounters()
         self.raw = sock
+        self.arrived = 0  # datagrams of the last batch, with those that were dropped
         self._wire_limit = limit + overhead
         self._log = RateLimitedLog(logger, lines=1)
         self._calls: Any = DatagramCalls(sock)
@@ -147,6 +148,7 @@ class DatagramSocket(_Closing):
         """Return up to `most` pending datagrams with their peers, without waiting."""
         found: list[tuple[bytes, Peer]]
         found, longer, error = self._calls.receive(self._wire_limit, most)
+        self.arrived = len(found) + len(longer)
         counters = self.counters
         counters.received += len(found)
         if longer:

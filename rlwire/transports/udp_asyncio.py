@@ -123,7 +123,7 @@ class DatagramEndpoint(DatagramDriver):
             logger.error("%s: closed, receiving failed: %s", self.address, error)
             self.close()
             return
-        count = len(datagrams)
+        count = self.sock.arrived
         # The loop calls again while there are more, so one client costs no read in vain.
         self._batch = min(2 * count, BATCH) if count == self._batch else count or 1
         receive = self.session.receive
