@@ -33,6 +33,8 @@ from rlwire.limits import checked
 
 cnp.import_array()
 
+cdef bint _BIG = sys.byteorder == "big"
+
 cdef extern from *:
     """
     /* A dictionary with room for its entries; a hostile count gets at most a page or two. */
@@ -375,6 +377,21 @@ cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
     return descr
 
 
+cdef int _check_text(
+    Input *input, cnp.dtype descr, const rlw_msgpack_value *item, uint64_t size
+) except -1:
+    """Reject code points over U+10FFFF, whose conversion to str is a SystemError of NumPy's."""
+    cdef bint big = descr.byteorder == c">" or (descr.byteorder == c"=" and _BIG)
+    cdef int high = 0 if big else 3
+    cdef int low = 1 if big else 2
+    cdef uint64_t i
+    if descr.kind == c"U":
+        for i in range(0, size, 4):
+            if item.data[i + high] or item.data[i + low] > 0x10:
+                raise _error(input, "text with a code point over U+10FFFF", item.at)
+    return 0
+
+
 cdef cnp.ndarray _array(Decoder self, Input *input, const rlw_msgpack_marked *m):
     cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
     cdef cnp.npy_intp shape[32]
@@ -385,6 +402,7 @@ cdef cnp.ndarray _array(Decoder self, Input *input, const rlw_msgpack_marked *m)
     for i in range(m.dims):
         shape[i] = <cnp.npy_intp> m.shape[i]
         size *= m.shape[i]
+    _check_text(input, descr, item, size)
     if wants_view(input.copy, descr, item.data, size):
         return view_array(descr, <int> m.dims, shape, item.data, input.writable, _owner(input))
     array = new_array(descr, <int> m.dims, shape)
@@ -404,6 +422,7 @@ cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
     if m.mark == RLW_MSGPACK_ND_SCALAR:
         if is_text and not afford(&input.budget, size):  # besides the array of the data's size
             raise _over(input, size, item.at)
+        _check_text(input, descr, item, item.size)
         array = new_array(descr, 0, NULL)
         memcpy(cnp.PyArray_DATA(array), item.data, item.size)
         return array[()]
