@@ -84,7 +84,9 @@ class _Branch:
             if kind is not dict and not isinstance(value, Mapping):
                 raise EncodeError(f"{where} must be a mapping, not a {kind.__name__}")
         elif kind is not tuple and (
-            isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__")
+            isinstance(value, (str, bytes, Mapping))
+            or not hasattr(value, "__len__")
+            or (isinstance(value, np.ndarray) and not value.ndim)
         ):
             raise EncodeError(f"{where} must be a sequence, not a {kind.__name__}")
         elif len(value) != len(self.children):

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -406,6 +407,7 @@ def test_truncated_binary_message_is_rejected():
         [2, 7, 0.5, None, [[1]]],
         [2, 7, 0.5, None, [[]]],
         [2, 7, 0.5, None, [5]],
+        [2, 7, 0.5, None, [{"a": 1}]],
         [3, 7, 0.5, "1", 0],
         [-1, 7, 0.5, "1", 0],
         [np.zeros(2), 7, 0.5, "1", 0],
@@ -423,6 +425,29 @@ def test_binary_action_is_that_of_its_text():
     (data,) = r.encode_binary(action, 0.5, 7, DEFAULT)
     assert r.decode(data) == r.decode(r.encode(action, sent_at=0.5, message_id=7))
     assert r.encode_binary(r.AgentAction([], extra_body={"x": 1}), 0.5, 7, DEFAULT) is None
+
+
+def test_values_that_only_json_has_forms_of_are_not_sent_as_binary():
+    for value in ({1: 2}, {"a": [{None: 1}]}, 2**64, {1}, Decimal(1), np.array([{}])):
+        for message in (r.EnvObservation(value), r.AgentAction([("A", value)])):
+            assert r.encode_binary(message, 0.5, 7, DEFAULT) is None
+    assert r.encode_binary(r.EnvStep(1.0, False, {"a": {1: 2}}, 0), 0.5, 7, DEFAULT) is None
+
+
+def test_binary_values_have_the_types_of_their_text():
+    info = {
+        "a": np.float32(0.5),
+        "b": [np.int64(3), np.bool_(True)],
+        "c": np.arange(3, dtype=">i4"),
+    }
+    data = b"".join(r.encode_binary(r.EnvStep(1.0, False, info, [1.5, 2.5]), 0.5, 7, DEFAULT))
+    message = r.decode(data)
+    assert (type(message.info["a"]), [*map(type, message.info["b"])]) == (float, [int, bool])
+    assert message.info["c"].dtype.isnative
+    assert message.info["c"].base is None
+    assert message.observation.tolist() == [1.5, 2.5]
+    observed = r.encode_binary(r.EnvObservation([1, 2]), 0.5, 7, DEFAULT)
+    assert r.decode(b"".join(observed)).observation.tolist() == [1, 2]
 
 
 def test_binary_message_over_the_limit_is_rejected():

@@ -94,6 +94,7 @@ def test_unsupported_spaces_have_no_tree(space, text):
         ([], "the action must be a mapping, not a list"),
         ({"bits": 1}, "the action has no entry 'eyes'"),
         ({"bits": 1, "eyes": "ab"}, "the action.eyes must be a sequence"),
+        ({"bits": 1, "eyes": np.array(1)}, "the action.eyes must be a sequence"),
         ({"bits": 1, "eyes": [1]}, "the action.eyes must have 2 items, not 1"),
     ],
 )

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Union
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, astuple, force_setattr
 
@@ -304,11 +305,14 @@ _CODEC: Final = _codec_of(DEFAULT)
 def encode_binary(
     message: EnvStep | EnvObservation | AgentAction, sent_at: float, message_id: int, limits: Limits
 ) -> list[Buffer] | None:
-    """Return a message as MessagePack, once a client's reset has `STEPS`; None if it has extras.
+    """Return a message as MessagePack, once a client's reset has `STEPS`; None if only JSON can.
 
     The buffers refer to large arrays.
     """
     if message.extra_headers or message.extra_body or message.extra:
+        return None
+    shown = message.action if isinstance(message, AgentAction) else message.observation
+    if not (_is_named(shown) and (not isinstance(message, EnvStep) or _is_named(message.info))):
         return None
     value: list[Any]
     if isinstance(message, EnvStep):
@@ -318,10 +322,30 @@ def encode_binary(
         value = [1, message_id, sent_at, message.episode_id, message.observation]
     else:
         value = [2, message_id, sent_at, message.episode_id, message.action]
-    parts: list[Buffer] = (_CODEC if limits is DEFAULT else _codec_of(limits))[0].encode_parts(
-        value
-    )
+    encoder = (_CODEC if limits is DEFAULT else _codec_of(limits))[0]
+    try:
+        parts: list[Buffer] = encoder.encode_parts(value)
+    except EncodeError:  # such as of a set: JSON may have a form, or a better error
+        return None
     return parts
+
+
+def _is_named(value: Any) -> bool:
+    """Return whether all names are texts, which JSON makes of others and MessagePack does not."""
+    if isinstance(value, dict):
+        return all(type(name) is str and _is_named(item) for name, item in value.items())
+    return not isinstance(value, (list, tuple)) or all(map(_is_named, value))
+
+
+def _as_text(value: Any) -> Any:
+    """Return an info with numbers and arrays as of a text; it owns its arrays, since it is kept."""
+    if type(value) is dict:
+        return {name: _as_text(item) for name, item in value.items()}
+    if type(value) is list:
+        return [*map(_as_text, value)]
+    if isinstance(value, np.ndarray):
+        return np.array(value, value.dtype.newbyteorder("="))
+    return value.item() if isinstance(value, (np.number, np.bool_)) else value
 
 
 def _decode_binary(buffer: Buffer, limits: Limits) -> RewarderMessage:
@@ -337,19 +361,18 @@ def _decode_binary(buffer: Buffer, limits: Limits) -> RewarderMessage:
             good = type(reward) in (float, int) and type(done) is bool and type(info) is dict
             if good and not (info and any(type(name) is not str for name in info)):
                 return EnvStep(
-                    reward, done, info, shown,
+                    reward, done, _as_text(info) if info else info, _as_array(shown),
                     message_id=number, sent_at=sent_at, episode_id=episode_id,
                 )  # fmt: skip
         elif code == 1 and size == 5:
-            return EnvObservation(
-                value[4], message_id=number, sent_at=sent_at, episode_id=episode_id
-            )
+            shown = _as_array(value[4])
+            return EnvObservation(shown, message_id=number, sent_at=sent_at, episode_id=episode_id)
         elif code == 2 and size == 5 and type(value[4]) is list:
             try:
                 return AgentAction(
                     value[4], message_id=number, sent_at=sent_at, episode_id=episode_id
                 )
-            except TypeError:  # an event without a name
+            except (TypeError, LookupError):  # an event without a name
                 pass
     raise DecodeError("invalid values of a binary message")
 

@@ -86,7 +86,7 @@ def size_of(value: Any) -> int:
     if isinstance(value, list):
         return 1 + sum(map(size_of, value))
     if isinstance(value, np.ndarray):
-        return 1 + int(value.size)
+        return 1 + int(max(value.size, value.nbytes // 8))  # texts are longer than a number
     if isinstance(value, int):
         return 1 + value.bit_length() // 64
     return 1

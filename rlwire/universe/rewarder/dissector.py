@@ -11,6 +11,8 @@ from rlwire.recording.dissecting import WebSocketDissector, plain
 from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
 from rlwire.universe.rewarder.environment import ACTION, pop_flags
 
+_FIELDS = ("reward", "done", "info", "action")  # of binary messages, beside the observation
+
 
 class RewarderDissector(WebSocketDissector):
     """Dissects the rewarder's JSON. A value is the text's object, with an array as observation.
@@ -29,10 +31,14 @@ class RewarderDissector(WebSocketDissector):
 
         if not (layer or rewarder.is_binary(message)):
             raise DecodeError("expected a text message, got a binary one")
-        text, read = message, rewarder.decode(message, limits=self.limits)
-        if not layer:
-            text = rewarder.encode(read)
-        value = _json.decode(text, self.limits)
+        read = rewarder.decode(message, limits=self.limits)
+        if layer:
+            value = _json.decode(message, self.limits)
+        else:  # JSON has no form for some values, and a large one for arrays
+            own = (name for name in _FIELDS if hasattr(read, name))
+            heads = {name: getattr(read, name) for name in ("sent_at", "message_id", "episode_id")}
+            body = {name: plain(getattr(read, name)) for name in own}
+            value = {"method": read.method, "headers": heads, "body": body}
         if isinstance(read, (rewarder.EnvObservation, rewarder.EnvStep)):
             value["body"]["observation"] = plain(read.observation)
         found = Dissected(read.method, value, steps=self._steps(read))

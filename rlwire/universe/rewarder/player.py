@@ -229,7 +229,7 @@ class EnvironmentPlayer:
             if len(event) == 2 and event[0] == ACTION:
                 try:
                     self._action = self._fit_action(event[1])
-                except EncodeError as error:
+                except (TypeError, ValueError) as error:  # EncodeError, or a value of no known form
                     self.server.refuse(message, f"invalid action: {error}")
                     return False
                 return True

@@ -249,7 +249,8 @@ class RewarderServer(StreamServer):
         loan = connections.loan
         if loan is None or not (loan.mine and loan.session.arrays):
             return False
-        event = EnvStep(reward, done, dict(info), observation, episode_id=runtime.status.episode_id)
+        about = number(reward), bool(done), dict(info), observation
+        event = EnvStep(*about, episode_id=runtime.status.episode_id)
         try:
             if not loan.post(event):
                 return False
