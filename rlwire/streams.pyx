@@ -903,7 +903,8 @@ cdef class StreamCore(FrameReader):
         if wait == TO_WRITE:
             what = "the peer did not read our message"
         elif wait == TO_CONNECT:
-            return f"{self.peer}: no handshake within {name}={limit} s (Timeouts.{name}){self.silence_hint}"
+            what = f"no handshake within {name}={limit} s (Timeouts.{name})"
+            return f"{self.peer}: {what}{self.silence_hint}"
         elif wait == TO_READ:
             have, want = self.partial
             what = "a message was not complete"

@@ -104,7 +104,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._decode = InfoCodec(self.client.limits).decode
         theirs = {spec.name: spec for spec in seen.values() if spec.name in names}
         self._bounded = {s.name for s in theirs.values() if not (s.min is None and s.max is None)}
-        # Those that are checked in each step; a variable shape has a negative product.
+        # Checked in each step; others in the first step of each episode.
         self._checked = {name for name in self._bounded if prod(theirs[name].shape) <= _LARGE}
         self._fixed = {
             ours.name: tuple(ours.shape)
@@ -203,7 +203,9 @@ class DmEnvRpcEndpoint(Endpoint):
             result = self._receive()[-1] if self._watched is None else self._watched.receive()
         except _LOST as error:
             return self._truncated(error)
-        except RlwireError:
+        except WouldWait:
+            raise
+        except BaseException:
             if self._watched is not None:
                 self.client.cancel()
             raise
@@ -216,8 +218,8 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def _outcome(self, result: StepResult | Status) -> Outcome:
         """Return what a step's result says."""
-        if type(result) is not StepResult:
-            raise StatusError.of(result)  # type: ignore[arg-type]
+        if isinstance(result, Status):
+            raise StatusError.of(result)
         seen, state = result.observations, result.state
         terminated, self._running = state == _TERMINATED, state == _RUNNING
         truncated = not (terminated or self._running)

@@ -267,7 +267,7 @@ class _RLlinkService(Service[Connection]):
                     reply = DeferredReply()
                     if not waits:
                         self._held.append(reply)
-                self._queue.append((message, reply or None if waits else None))
+                self._queue.append((message, reply if waits and self._running else None))
                 arrivals, self._sampling = self._sampling, []
         if learns:
             return self._learn(episodes)

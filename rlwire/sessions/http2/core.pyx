@@ -444,7 +444,8 @@ cdef class Http2Core:
                     message = PyBytes_FromStringAndSize(<const char *> p, length)
                 else:
                     begin = <Py_ssize_t> at
-                    message = (frame if type(frame) is memoryview else memoryview(frame))[begin : begin + length]
+                    view = frame if type(frame) is memoryview else memoryview(frame)
+                    message = view[begin : begin + length]
                 p += length
                 n -= length
                 at += length
