@@ -19,6 +19,7 @@ from rounds import Exchange, InBlocks, awaiting, block_of, take_turns
 
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.bench.raw import Relay, Sizes, raw_exchange, raw_messages
+from rlwire.transports.address import parse
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient, RewarderServer
 
 SECONDS = 0.2 if TINY else 6.0
@@ -81,15 +82,13 @@ def on_a_loop(stack: ExitStack) -> InBlocks:
 def counted() -> Sizes:
     """Return the bytes of an action and of an observation, which a relay counts."""
     with ExitStack() as stack:
-        host, port = served(stack).rsplit(":", 1)
-        relay = Relay(host, int(port))
+        relay = Relay(parse(served(stack)))
         stack.callback(relay.close)
         exchange = blocking(stack, f"127.0.0.1:{relay.port}")
         block_of(exchange, BLOCK)
-        before = relay.sent, relay.answered
+        relay.counted()
         block_of(exchange, BLOCK)
-        now = relay.sent, relay.answered
-    return Sizes(*(round((late - early) / BLOCK) for late, early in zip(now, before, strict=True)))
+        return Sizes(*(round(size / BLOCK) for size in relay.counted()))
 
 
 def raw(stack: ExitStack) -> Exchange:

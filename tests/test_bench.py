@@ -25,6 +25,7 @@ from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
+from rlwire.transports.address import Address
 from tests import bench_targets
 from tests.programs import has_ended, python
 from tests.raising import raised, raised_with
@@ -415,7 +416,7 @@ def test_benchmark_rejects_invalid_arguments(words, capsys):
 def test_closed_relay_frees_its_threads_and_sockets():
     before = threading.active_count()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        relay = raw.Relay(*server.getsockname())
+        relay = raw.Relay(Address(*server.getsockname()))
         with (
             socket.create_connection(("127.0.0.1", relay.port)) as client,
             server.accept()[0] as end,
@@ -426,4 +427,4 @@ def test_closed_relay_frees_its_threads_and_sockets():
             assert client.recv(2, socket.MSG_WAITALL) == b"12"
         relay.close()
     eventually(lambda: threading.active_count() <= before)
-    assert (relay.sent, relay.answered) == (3, 2)
+    assert relay.counted() == (3, 2)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
-import socketserver
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.bench.processes import ANSWER_SECONDS, BenchError, ServerProcess
-from rlwire.transports.sockets import set_kernel_timeout
+from rlwire.recording.tapping import Carrier, shut
+from rlwire.serving.threads import run_in_thread
+from rlwire.transports.address import Address
+from rlwire.transports.sockets import listen, local_address, set_kernel_timeout
 
 _WAITALL = getattr(socket, "MSG_WAITALL", 0)
 
@@ -118,42 +119,23 @@ def raw_exchange(
             yield exchange
 
 
-class Relay(socketserver.ThreadingTCPServer):
+class Relay:
     """Forwards TCP between a client and a server, and counts the bytes each way."""
 
-    daemon_threads = True
-    block_on_close = False
+    def __init__(self, server: Address) -> None:
+        self._carrier = Carrier()
+        self._listening = listen("127.0.0.1:0")
+        self.port = local_address(self._listening).port
+        run_in_thread("rlwire relay", self._carrier.accept, self._listening, "relay", server)
 
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
-        self.sent = self.answered = 0
-        self.port: int = self.server_address[1]
-        self._target = (host, port)
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Forward a connection, in a thread of its own."""
-        with contextlib.suppress(OSError), socket.create_connection(self._target) as server:
-            for each in (request, server):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            back = threading.Thread(
-                target=self._pump, args=(server, request, "answered"), daemon=True
-            )
-            back.start()
-            self._pump(request, server, "sent")
-            back.join()
-
-    def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                setattr(self, name, getattr(self, name) + len(data))
-                target.sendall(data)
-        for each in (source, target):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+    def counted(self) -> Sizes:
+        """Return the bytes since the last call."""
+        found = {True: 0, False: 0}
+        while not self._carrier.packets.empty():
+            if (packet := self._carrier.packets.get()) is not None:
+                found[packet.from_client] += len(packet.data)
+        return Sizes(found[True], found[False])
 
     def close(self) -> None:
-        self.shutdown()
-        self.server_close()
-        self._thread.join()
+        shut(self._listening)
+        self._listening.close()

@@ -70,15 +70,15 @@ class Row(ABC):
     def sizes(self) -> Sizes:
         """Check each step twice, and return the mean bytes of a round trip."""
         relays: list[Relay] = []
-        counted: list[tuple[int, int]] = []
+        counted: list[Sizes] = []
         count = len(self.exchanged)
         try:
             with self.opened(relays) as exchange:
                 (relay,) = relays
                 for number in [*range(count)] * 2:  # the first time with pings of a new connection
-                    sent, answered = relay.sent, relay.answered
+                    relay.counted()
                     outcome = exchange.ask(number)
-                    counted.append((relay.sent - sent, relay.answered - answered))
+                    counted.append(relay.counted())
                     self.check(number, exchange.seen(outcome))
         except (EncodeError, LimitExceeded) as error:
             raise Unfit(str(error)) from error
@@ -111,7 +111,7 @@ def relayed(url: str, relays: list[Relay] | None) -> str:
     if relays is None:
         return url
     where = parse_url(url)
-    relays.append(Relay(where.host, where.port))
+    relays.append(Relay(where.address))
     return str(where.replace(host="127.0.0.1", port=relays[-1].port))
 
 

@@ -48,7 +48,7 @@ def tap(listening: str, server: str) -> Iterator[Packet]:
     if [label for label, _ in here] != [label for label, _ in there]:
         both = f"{without_secret(listening)} and {without_secret(server)}"
         raise RlwireError(f"expected two URLs of one protocol, not {both}")
-    carrier = _Carrier()
+    carrier = Carrier()
     with contextlib.ExitStack() as stack:
         stack.enter_context(keep_signals())
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -56,7 +56,7 @@ def tap(listening: str, server: str) -> Iterator[Packet]:
         for (label, where), (_, to) in zip(here, there, strict=True):
             sock = stack.enter_context(listen(where))
             stack.callback(unlink, sock)
-            stack.callback(_shut, sock, socket.SHUT_RDWR)  # ends accept()
+            stack.callback(shut, sock)  # ends accept()
             logger.info("%s: listening on %s for %s", label, local_address(sock), to)
             run_in_thread(f"tap {label}", carrier.accept, sock, label, to)
         while (packet := carrier.packets.get()) is not None:
@@ -77,12 +77,14 @@ def _routes(text: str) -> list[tuple[str, Address]]:
     return [(url.scheme, url.address), ("rfb", url.pixels_address)]
 
 
-def _shut(sock: socket.socket, how: int) -> None:
+def shut(sock: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     with contextlib.suppress(OSError):
         sock.shutdown(how)
 
 
-class _Carrier:
+class Carrier:
+    """Forwards connections, each in two threads, and queues their packets before it sends them."""
+
     def __init__(self) -> None:
         # One that a signal's handler may put into.
         self.packets: queue.SimpleQueue[Packet | None] = queue.SimpleQueue()
@@ -123,7 +125,7 @@ class _Carrier:
                     else:
                         gaps[up] += 1
                     sink.sendall(data)
-            _shut(sink, socket.SHUT_WR)
+            shut(sink, socket.SHUT_WR)
 
         ended = "closed"
         with client:

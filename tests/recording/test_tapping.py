@@ -81,7 +81,7 @@ def test_tap_closes_the_client_of_an_unreachable_server():
 
 def test_slow_inspection_does_not_delay_the_tapped_connection(monkeypatch):
     monkeypatch.setattr(tapping, "_QUEUED", 2)
-    carrier, (client, ours) = tapping._Carrier(), socket.socketpair()
+    carrier, (client, ours) = tapping.Carrier(), socket.socketpair()
     connection = tapping.RecordedConnection(1, "rlx", "server", "")
     with client, socket.create_server(("127.0.0.1", 0)) as server:
         to = tapping.Address(*server.getsockname())
@@ -102,7 +102,7 @@ def test_slow_inspection_does_not_delay_the_tapped_connection(monkeypatch):
 
 def test_tap_closes_connections_over_its_limit(monkeypatch):
     monkeypatch.setattr(tapping, "_CONNECTIONS", 2)
-    carrier = tapping._Carrier()
+    carrier = tapping.Carrier()
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_server(("127.0.0.1", 0)) as sock,

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from typing_extensions import Buffer, Unpack, disjoint_base
 
@@ -17,10 +17,6 @@ class _EncoderOptions(TypedDict, total=False):
 
 @disjoint_base
 class Encoder(PartsEncoder):
-    arrays: Final[Literal["msgpack_numpy", "openpi"]]
-    default: Final[Callable[[Any], Any] | None]
-    strict_types: Final[bool]
-    align: Final[bool]
     def __init__(self, **options: Unpack[_EncoderOptions]) -> None: ...
 
 def encode(value: Any, **options: Unpack[_EncoderOptions]) -> bytes: ...
@@ -39,12 +35,6 @@ class _DecoderOptions(TypedDict, total=False):
 
 @disjoint_base
 class Decoder:
-    arrays: Final[bool | Literal["bytes"]]
-    copy: Final[bool | None]
-    ext_hook: Final[Callable[[int, bytes], Any] | None]
-    timestamp: Final[Callable[[int, int], Any] | None]
-    strict_map_key: Final[bool]
-    limits: Final[Limits]
     def __init__(self, **options: Unpack[_DecoderOptions]) -> None: ...
     def decode(self, buffer: Buffer) -> Any: ...
 

@@ -5,18 +5,15 @@ from rlwire.kernels cimport rlw_msgpack_limits
 
 cdef class Decoder:
     cdef rlw_msgpack_limits _limits
-    cdef readonly object limits
     cdef uint64_t _message
     cdef uint64_t _keys
     cdef uint64_t _expanded
-    cdef readonly object copy
     cdef CopyMode _copy
-    cdef readonly object timestamp
-    cdef readonly object arrays
+    cdef object timestamp
     cdef bint _arrays
     cdef bint _bytes_marks  # str keys do not mark arrays
-    cdef readonly bint strict_map_key
-    cdef readonly object ext_hook
+    cdef bint strict_map_key
+    cdef object ext_hook
 
     cpdef object decode(self, object buffer)
     # `data` must not change while `owner` lives; views keep `owner` alive.

@@ -652,7 +652,7 @@ cdef class Decoder:
 
     def __init__(self, *, arrays=True, copy=True, ext_hook=None, timestamp=None,
                  strict_map_key=True, limits=None):
-        self.limits = limits = checked(limits)
+        limits = checked(limits)
         self._limits.depth, self._limits.items = limits.depth, limits.items
         self._limits.dims = limits.dims
         self._limits.string = min(limits.string, 0xFFFFFFFF)
@@ -663,11 +663,9 @@ cdef class Decoder:
         self._expanded = min(limits.expanded, 2**62)
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
-        self.copy = copy
         self._copy = _COPY[copy]
         if arrays not in (True, False, "bytes"):
             raise ValueError(f"arrays must be True, False or 'bytes', not {arrays!r}")
-        self.arrays = arrays
         self._arrays = bool(arrays)
         self._bytes_marks = arrays == "bytes"
         self.strict_map_key = bool(strict_map_key)

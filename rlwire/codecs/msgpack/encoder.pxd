@@ -25,7 +25,4 @@ cdef struct Options:
 
 cdef class Encoder(PartsEncoder):
     cdef Options _options
-    cdef readonly object arrays
-    cdef readonly bint strict_types
-    cdef readonly bint align
-    cdef readonly object default
+    cdef object default

@@ -661,14 +661,13 @@ cdef class Encoder(PartsEncoder):
         self._options.message = limits.message
         if arrays not in _ARRAYS:
             raise ValueError(f"arrays must be 'msgpack_numpy' or 'openpi', not {arrays!r}")
-        self.arrays = arrays
         self._options.arrays = _ARRAYS[arrays]
         if default is not None and not callable(default):
             raise TypeError(f"default must be callable, not {type(default).__qualname__}")
         self.default = default
         self._options.default_hook = NULL if default is None else <PyObject *> default
-        self._options.strict = self.strict_types = bool(strict_types)
-        self._options.align = self.align = bool(align)
+        self._options.strict = bool(strict_types)
+        self._options.align = bool(align)
 
     cdef int write(self, Output *out, object value) except -1:
         _put(&self._options, out, <PyObject *> value, 0, NULL)

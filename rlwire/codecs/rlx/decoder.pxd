@@ -8,12 +8,10 @@ cdef class RLXDecoder:
     cdef uint64_t _message
     cdef uint64_t _expanded
     cdef uint64_t _received
-    cdef readonly object copy
-    cdef readonly object images
     cdef CopyMode _copy
     cdef bytes _dtype  # of arrays without one; else None
     cdef bint _floats
-    cdef readonly bint framed
+    cdef bint framed
 
     cpdef dict decode(self, object buffer)
     cpdef dict decode_whole(self, object buffer, Py_ssize_t size)

@@ -16,8 +16,9 @@ cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
                                     dtype_of, memory_owner, new_array, view_array, wants_view)
-from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, key_of,
-                                  open_range, over_budget, path_of, raise_fault, text_of, wide_size)
+from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, below, key_of,
+                                  made_with, open_range, over_budget, path_of, raise_fault,
+                                  text_of, wide_size)
 from rlwire.codecs.rlx.encoder cimport fill_limits, readme_dtype
 from rlwire.kernels cimport *
 
@@ -157,10 +158,8 @@ cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
 
 cdef list _list(Input *input, uint32_t count, uint32_t depth, const Step *path):
     cdef list items = PyList_New(count)
-    cdef Step step
+    cdef Step step = below(path, NULL)
     cdef uint32_t i
-    step.parent = path
-    step.key = NULL
     for i in range(count):
         step.index = i
         item = _value(input, depth, &step)
@@ -182,9 +181,7 @@ cdef int _entry(Input *input, dict entries, uint32_t depth, const Step *path) ex
         raise _bad_text(input, &key_text, problem, path) from None
     if key is None:
         raise _over(input, wide_size(key_text.data, key_text.size), key_text.data, path)
-    step.parent = path
-    step.key = <void *> key
-    step.index = 0
+    step = below(path, <void *> key)
     PyDict_SetItem(entries, key, _value(input, depth, &step))
     if PyDict_Size(entries) == before:
         raise DecodeError(
@@ -272,7 +269,6 @@ cdef class RLXDecoder:
             raise ValueError(f"images must be 'array' or 'float32', not {images!r}")
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
-        self.images, self.copy = images, copy
         self._floats = images == "float32"
         self._copy = _COPY[copy]
         self._dtype = None if assumed is None else assumed.encode()
@@ -325,11 +321,10 @@ cdef class RLXDecoder:
         cdef size_t body_size = size
         if self.framed:
             rlw_cursor_init(&frame, data, size)
-            if rlw_netstring_read(&frame, self._message, &body, &body_size) == RLW_OK:
-                if frame.at != frame.end:
-                    rlw_fail(&frame, RLW_TRAILING, frame.at, rlw_left(&frame), 0)
-                    raise_fault(&frame.fault, data, "")
-            else:
+            if rlw_netstring_read(&frame, self._message, &body, &body_size) != RLW_OK:
+                raise_fault(&frame.fault, data, "")
+            if frame.at != frame.end:
+                rlw_fail(&frame, RLW_TRAILING, frame.at, rlw_left(&frame), 0)
                 raise_fault(&frame.fault, data, "")
         elif size > self._message:
             raise LimitExceeded("message", self._message, size, offset=0)
@@ -360,14 +355,9 @@ cdef class RLXDecoder:
 cdef RLXDecoder _default = RLXDecoder()
 
 
-def decode(buffer, *, copy=True, images="array", dialect="program", dtype=None, framed=False,
-           limits=None):
+def decode(buffer, **options):
     """Return the RLX message in `buffer`. Options and errors are those of `RLXDecoder`."""
-    if (copy is True and images == "array" and dialect == "program" and dtype is None
-            and not framed and limits is None):
-        return _default.decode(buffer)
-    return RLXDecoder(copy=copy, images=images, dialect=dialect, dtype=dtype, framed=framed,
-                      limits=limits).decode(buffer)
+    return (<RLXDecoder> made_with(RLXDecoder, options) if options else _default).decode(buffer)
 
 
 def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):

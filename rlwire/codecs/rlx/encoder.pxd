@@ -12,4 +12,4 @@ cdef class RLXEncoder(PartsEncoder):
     cdef rlw_rlx_limits _limits
     cdef uint64_t _message
     cdef str _dtype  # None: each array names its own
-    cdef readonly bint framed
+    cdef bint framed

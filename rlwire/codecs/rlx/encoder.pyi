@@ -1,48 +1,27 @@
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from numpy.typing import DTypeLike
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer, Unpack, disjoint_base
 
 from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
 NONE: Final[object]
 
+class _EncoderOptions(TypedDict, total=False):
+    dialect: Literal["program", "readme"]
+    dtype: DTypeLike | None
+    framed: bool
+    limits: Limits | None
+
 @disjoint_base
 class RLXEncoder(PartsEncoder):
-    framed: Final[bool]
-    def __init__(
-        self,
-        *,
-        dialect: Literal["program", "readme"] = "program",
-        dtype: DTypeLike | None = None,
-        framed: bool = False,
-        limits: Limits | None = None,
-    ) -> None: ...
+    def __init__(self, **options: Unpack[_EncoderOptions]) -> None: ...
 
-def encode(
-    message: dict[str, Any],
-    *,
-    dialect: Literal["program", "readme"] = "program",
-    dtype: DTypeLike | None = None,
-    framed: bool = False,
-    limits: Limits | None = None,
-) -> bytes: ...
+def encode(message: dict[str, Any], **options: Unpack[_EncoderOptions]) -> bytes: ...
 def encode_into(
-    message: dict[str, Any],
-    buffer: Buffer,
-    offset: int = 0,
-    *,
-    dialect: Literal["program", "readme"] = "program",
-    dtype: DTypeLike | None = None,
-    framed: bool = False,
-    limits: Limits | None = None,
+    message: dict[str, Any], buffer: Buffer, offset: int = 0, **options: Unpack[_EncoderOptions]
 ) -> int: ...
 def encode_parts(
-    message: dict[str, Any],
-    *,
-    dialect: Literal["program", "readme"] = "program",
-    dtype: DTypeLike | None = None,
-    framed: bool = False,
-    limits: Limits | None = None,
+    message: dict[str, Any], **options: Unpack[_EncoderOptions]
 ) -> list[bytes | memoryview]: ...

@@ -14,7 +14,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint8_t, uint32_t, uint6
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous, dtype_name, foreign_array
-from rlwire.codecs._glue cimport PySequence_Fast_GET_ITEM, Py_SIZE, Step, path_of
+from rlwire.codecs._glue cimport PySequence_Fast_GET_ITEM, Py_SIZE, Step, below, made_with, path_of
 from rlwire.codecs._output cimport *
 from rlwire.kernels cimport *
 
@@ -55,22 +55,15 @@ cdef inline int _checked(rlw_status status) except -1:
     return 0 if status == RLW_OK else _no_memory()
 
 
-cdef object _utf8_error(str text, const Step *path):
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as problem:
-        return EncodeError(f"a string is not valid Unicode: {problem}", path=path_of(path))
-    return MemoryError()
-
-
 cdef int _put_text(RLXEncoder self, Output *out, str text, const Step *path) except -1:
     """Write a string without its type byte."""
     cdef Py_ssize_t size = 0
     cdef const char *data
     try:
         data = PyUnicode_AsUTF8AndSize(text, &size)
-    except UnicodeEncodeError:
-        raise _utf8_error(text, path) from None
+    except UnicodeEncodeError as problem:
+        raise EncodeError(f"a string is not valid Unicode: {problem}",
+                          path=path_of(path)) from None
     if <uint64_t> size > self._limits.string:
         raise LimitExceeded("string", self._limits.string, size, path=path_of(path))
     return _checked(rlw_rlx_put_text(&out.writer, data, <uint32_t> size))
@@ -202,9 +195,7 @@ cdef int _put_entries(RLXEncoder self, Output *out, dict entries, uint32_t depth
     cdef PyObject *key_pointer = NULL
     cdef PyObject *value_pointer = NULL
     cdef Py_ssize_t at = 0, left = PyDict_Size(entries)
-    cdef Step step
-    step.parent = parent
-    step.index = 0
+    cdef Step step = below(parent, NULL)
     while left >= 0 and PyDict_Next(entries, &at, &key_pointer, &value_pointer):
         # Owned while in use: a foreign object's code may change the dictionary.
         key, value = <object> key_pointer, <object> value_pointer
@@ -232,11 +223,9 @@ cdef int _put_dict(RLXEncoder self, Output *out, dict value, uint32_t depth,
 cdef int _put_list(RLXEncoder self, Output *out, object value, uint32_t depth,
                    const Step *path) except -1:
     cdef Py_ssize_t i, count = Py_SIZE(value)
-    cdef Step step
+    cdef Step step = below(path, NULL)
     _count_items(self, out, count, depth, path)
     _checked(rlw_rlx_put_list(&out.writer, <uint32_t> count))
-    step.parent = path
-    step.key = NULL
     for i in range(count):
         if Py_SIZE(value) != count:
             raise EncodeError("the list changed while it was encoded", path=path_of(path))
@@ -392,23 +381,24 @@ cdef RLXEncoder _default = RLXEncoder()
 cdef RLXEncoder _default_framed = RLXEncoder(framed=True)
 
 
-cdef RLXEncoder _encoder(dialect, dtype, framed, limits):
-    if limits is None and dtype is None and dialect == "program":
-        return _default_framed if framed else _default
-    return RLXEncoder(dialect=dialect, dtype=dtype, framed=framed, limits=limits)
+cdef RLXEncoder _encoder(dict options):
+    if not options:
+        return _default
+    if len(options) == 1 and options.get("framed") is True:
+        return _default_framed
+    return <RLXEncoder> made_with(RLXEncoder, options)
 
 
-def encode(message, *, dialect="program", dtype=None, framed=False, limits=None):
+def encode(message, **options):
     """Return an RLX message as bytes. Options are those of `RLXEncoder`."""
-    return _encoder(dialect, dtype, framed, limits).encode(message)
+    return _encoder(options).encode(message)
 
 
-def encode_into(message, buffer, offset=0, *, dialect="program", dtype=None, framed=False,
-                limits=None):
+def encode_into(message, buffer, offset=0, **options):
     """Write an RLX message into a buffer; return the number of bytes."""
-    return _encoder(dialect, dtype, framed, limits).encode_into(message, buffer, offset)
+    return _encoder(options).encode_into(message, buffer, offset)
 
 
-def encode_parts(message, *, dialect="program", dtype=None, framed=False, limits=None):
+def encode_parts(message, **options):
     """Return an RLX message as buffers, with large arrays by reference."""
-    return _encoder(dialect, dtype, framed, limits).encode_parts(message)
+    return _encoder(options).encode_parts(message)

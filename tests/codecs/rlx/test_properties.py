@@ -129,16 +129,16 @@ def test_dtype_names_are_parsed_as_by_numpy_or_rejected(oracle, same, name, coun
 def test_mutated_message_is_decoded_as_by_the_oracle_or_rejected(oracle, same):
     chance = random.Random(4711)
     decoders = [
-        rlx.RLXDecoder(copy=copy, images=images)
+        (images, rlx.RLXDecoder(copy=copy, images=images))
         for copy in (True, False, None)
         for images in ("array", "float32")
     ]
     accepted = 0
     for turn in range(20_000):
         data = mutated(chance, WIRES[turn % len(WIRES)])
-        decoder = decoders[turn % len(decoders)]
+        images, decoder = decoders[turn % len(decoders)]
         try:
-            expected = oracle.decode(data, images=decoder.images)
+            expected = oracle.decode(data, images=images)
         except oracle.Refused:
             caught = raised((DecodeError, LimitExceeded), decoder.decode, data)
             assert caught.offset is not None
