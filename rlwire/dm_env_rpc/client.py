@@ -51,8 +51,8 @@ class _DmEnvRpcClient(waits.ClientBase):
             "limits": self.limits, "copy": options.copy, "check_bounds": options.check_bounds,
         }  # fmt: skip
         self._max_pending = options.max_pending
-        # Whose replies `receive` returns.
-        self._sent: deque[codec.Request | Step | EncodedStep] = deque()
+        # Requests whose replies `receive` returns; always the same object.
+        self.sent: deque[codec.Request | Step | EncodedStep] = deque()
         metadata = tuple(options.metadata)
         if options.auth is not None:
             metadata += (channel.authorization(options.auth),)
@@ -93,7 +93,7 @@ class _DmEnvRpcClient(waits.ClientBase):
     @property
     def pending(self) -> int:
         """The number of requests that were sent with `send`, and whose replies are not received."""
-        return len(self._sent)
+        return len(self.sent)
 
     @property
     def specs(self) -> codec.ActionObservationSpecs | None:
@@ -278,13 +278,13 @@ class _DmEnvRpcClient(waits.ClientBase):
     def _drop(self) -> Waits[None]:
         connection, self._connection = self._connection, None
         self._session = None
-        self._sent.clear()
+        self.sent.clear()
         if connection is not None:
             yield from close_and_wait(connection)
 
     def _connected(self, least: int = 0, most: int = 0) -> Any:
         """Return the connection, if `least` to `most` replies are pending."""
-        pending = len(self._sent)
+        pending = len(self.sent)
         if pending < least:
             raise LocalProtocolError("no request is pending: send() one first")
         if pending > most:
@@ -301,8 +301,8 @@ class _DmEnvRpcClient(waits.ClientBase):
     def _count_sent(self, request: codec.Request | Step | EncodedStep) -> None:
         """Note a request that the session has accepted, also if an exception interrupts `send`."""
         session = self._session
-        if session is not None and session.pending > len(self._sent):
-            self._sent.append(request)
+        if session is not None and session.pending > len(self.sent):
+            self.sent.append(request)
 
     def _step(self, actions: Mapping[str, Any] | None, requested: Iterable[str] | None) -> Step:
         if requested is None:
@@ -310,7 +310,7 @@ class _DmEnvRpcClient(waits.ClientBase):
             requested = () if manager is None else manager.names()
         return Step(dict(actions or ()), tuple(requested))
 
-    def _failed(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         """Close a connection with a pending reply: the next request would receive it."""
         session = self._session
         if session and session.pending and not isinstance(error, LocalProtocolError):
@@ -356,11 +356,11 @@ class Client(Blocking, _DmEnvRpcClient):
 
     def exchange(self, request: codec.Request | Step) -> Any:
         """Send a request and return its reply, which may be an error `Status`."""
-        connection = None if self._sent else self._connection
+        connection = None if self.sent else self._connection
         try:
             return (connection or self._connected()).exchange(request)
         except BaseException as error:
-            self._failed(error)
+            self.on_failure(error)
             raise
 
     # Hot paths of vectors: no generators.
@@ -379,7 +379,7 @@ class Client(Blocking, _DmEnvRpcClient):
         of `request` that say that nothing was sent.
         """
         connection = self._connection
-        if connection is None or len(self._sent) >= self._max_pending:
+        if connection is None or len(self.sent) >= self._max_pending:
             connection = self._connected(most=self._max_pending - 1)
         try:
             connection.send(request)
@@ -405,9 +405,9 @@ class Client(Blocking, _DmEnvRpcClient):
             DeadlineExceeded: no reply within `Timeouts.idle`; `receive` may be called again.
             ConnectionClosed: the connection is lost, with all pending requests.
         """
-        connection = self._connection if self._sent else None
+        connection = self._connection if self.sent else None
         reply = (connection or self._connected(1, self._max_pending)).receive()
-        request = self._sent.popleft()
+        request = self.sent.popleft()
         return reply if type(reply) is StepResult else self._checked(request, reply)
 
     def receive_all(self) -> list[Any]:
@@ -422,10 +422,10 @@ class Client(Blocking, _DmEnvRpcClient):
                     replies.append(self.receive())
                 except StatusError as error:
                     replies.append(error)
-                if not self._sent:
+                if not self.sent:
                     return replies
         except BaseException as error:
-            self._failed(error)
+            self.on_failure(error)
             raise
 
     def share(self, connections: SharedConnections) -> None:
@@ -435,7 +435,7 @@ class Client(Blocking, _DmEnvRpcClient):
     def watched(self, wanted: bool) -> Any:
         """Return a connection without pending requests for an event loop; else count its step."""
         self._count_sent(Step())
-        return None if self._sent and wanted else self._connection
+        return None if self.sent and wanted else self._connection
 
     def release(self) -> None:
         """Release the client: the next thread that uses it owns it."""
@@ -470,7 +470,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
             try:
                 return await self._connected().exchange(request)
             except BaseException as error:
-                self._failed(error)
+                self.on_failure(error)
                 raise
 
     async def send(self, request: codec.Request | Step) -> None:
@@ -484,4 +484,4 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
     async def receive(self) -> Any:
         """Return the reply to the first pending request, as `Client.receive`."""
         reply = await self._connected(1, self._max_pending).receive()
-        return self._checked(self._sent.popleft(), reply)
+        return self._checked(self.sent.popleft(), reply)

@@ -6,13 +6,13 @@ import logging
 import sys
 from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from rlwire._options import given, with_options
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.dm_env_rpc import Status, Step, StepResult
+from rlwire.codecs.dm_env_rpc import Step, StepResult
 from rlwire.dm_env_rpc.agent_spaces import AgentSpaces
 from rlwire.dm_env_rpc.client import Client
 from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions, DmEnvRpcEndpointOptions
@@ -73,6 +73,7 @@ class DmEnvRpcEndpoint(Endpoint):
             "copy": options.copy or None,
         }
         self.client = Client(**changed)
+        self._pending = self.client.sent
         self._backoff = options.reconnect
         self._created = False
         self._running = False
@@ -90,6 +91,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self.client.connect()
         with on_error(self.close):
             self._join(options)
+            self._exchange = cast(Any, self.client.connection).exchange
             self._specs = self.client.specs
             assert self._specs is not None
             spaces = AgentSpaces(self._specs, self.client.limits, options.reward, options.discount)
@@ -101,6 +103,11 @@ class DmEnvRpcEndpoint(Endpoint):
         self._reward, self._discount = spaces.reward, spaces.discount
         names = self._observations.names
         self._requested = (*names, *self._reward.names, *self._discount.names)
+        self._request = Step({}, self._requested)
+        # Of a single number or array, which the encoder converts.
+        leaf = self._actions.leaves[0] if self._actions.is_leaf else None
+        numeric = leaf is not None and leaf.spec.dtype < codec.DataType.STRING
+        self._action = leaf.spec.name if leaf is not None and numeric else None
         self._decode = InfoCodec(self.client.limits).decode
         theirs = {spec.name: spec for spec in seen.values() if spec.name in names}
         self._bounded = {s.name for s in theirs.values() if not (s.min is None and s.max is None)}
@@ -151,7 +158,7 @@ class DmEnvRpcEndpoint(Endpoint):
         try:
             # A reply that was not received may have changed the state.
             self._resetting = bool(
-                settings or client.pending or client.state is DmEnvRpcState.RUNNING
+                settings or self._pending or client.state is DmEnvRpcState.RUNNING
             )
             if self._resetting:
                 client.send(codec.ResetRequest(settings))
@@ -182,16 +189,21 @@ class DmEnvRpcEndpoint(Endpoint):
     def _flattened(self, action: Any) -> dict[str, Any]:
         if not self._running:
             raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
-        return self._actions.flatten(action)
+        return self._actions.flatten(action) if self._action is None else {self._action: action}
 
     def step(self, action: Any) -> Outcome:
-        if not self._running or self.client.pending or self._lost is not None:
+        if not self._running or self._pending or self._lost is not None:
             return super().step(action)
-        actions, self._settings = self._actions.flatten(action), None
+        # Hot path: few Python calls.
+        name, request, self._settings = self._action, self._request, None
+        request.actions = self._actions.flatten(action) if name is None else {name: action}
         try:
-            result = self.client.exchange(Step(actions, self._requested))
-        except _LOST as error:
-            return self._truncated(_late(error))
+            result = self._exchange(request)
+        except BaseException as error:
+            self.client.on_failure(error)
+            if isinstance(error, _LOST):
+                return self._truncated(_late(error))
+            raise
         return self._outcome(result)
 
     def finish(self) -> Outcome:
@@ -216,9 +228,9 @@ class DmEnvRpcEndpoint(Endpoint):
         logger.warning("%s: lost; the episode is truncated: %s", self.client.address, error)
         return self._last, 0.0, False, True, {"lost": self._lost}
 
-    def _outcome(self, result: StepResult | Status) -> Outcome:
-        """Return what a step's result says."""
-        if isinstance(result, Status):
+    def _outcome(self, result: Any) -> Outcome:
+        """Return what a `StepResult` says, or raise a `Status`."""
+        if type(result) is not StepResult:
             raise StatusError.of(result)
         seen, state = result.observations, result.state
         terminated, self._running = state == _TERMINATED, state == _RUNNING
@@ -239,9 +251,13 @@ class DmEnvRpcEndpoint(Endpoint):
                     info["discount"] = discount
             elif signal.structure is not None:
                 info["discount"] = signal.structure.build(seen)
-            self._last = observation = self._observation(seen)
+            if self._fixed or self._checked:
+                self._check(seen, self._checked, _LARGE)
+            only = self._only
+            observation = self._observations.build(seen) if only is None else seen[only]
         except KeyError as error:
             raise self._lacks(error) from None
+        self._last = observation
         return observation, reward, terminated, truncated, info
 
     def _finish_reset(self, settings: dict[str, Any]) -> Outcome:
@@ -255,6 +271,7 @@ class DmEnvRpcEndpoint(Endpoint):
                 logger.info("%s: lost between episodes: %s", self.client.address, error)
         if self.client.reconnect(self._backoff) != self._specs:
             raise self._changed()
+        self._exchange = cast(Any, self.client.connection).exchange
         self._lost, self._running = None, False
         self._send_reset(settings)
         return self._first()
@@ -273,10 +290,12 @@ class DmEnvRpcEndpoint(Endpoint):
             )
         self._running = True
         try:
-            self._last = observation = self._observation(seen, sys.maxsize)
+            self._check(seen, self._bounded, sys.maxsize)
+            only = self._only
+            self._last = self._observations.build(seen) if only is None else seen[only]
         except KeyError as error:
             raise self._lacks(error) from None
-        return observation, self._info(seen)
+        return self._last, self._info(seen)
 
     def _lacks(self, error: KeyError) -> RemoteProtocolError:
         return RemoteProtocolError(
@@ -309,12 +328,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._info_dropped = True
             logger.warning("%s: an info is left out: %s", self.client.address, error)
         return {}
-
-    def _observation(self, seen: dict[str, Any], most: int = _LARGE) -> Any:
-        bounded = self._checked if most == _LARGE else self._bounded
-        if self._fixed or bounded:
-            self._check(seen, bounded, most)
-        return self._observations.build(seen) if self._only is None else seen[self._only]
 
     def _check(self, seen: dict[str, Any], bounded: set[str], most: int) -> None:
         """Reject shapes other than those of a given space; log values out of range, once each."""
@@ -356,7 +369,7 @@ class DmEnvRpcEndpoint(Endpoint):
     def close(self) -> None:
         client = self.client
         try:
-            if not (client.closed or client.pending):
+            if not (client.closed or self._pending):
                 client.release()
                 world = client.world_name
                 client.leave_world()

@@ -103,6 +103,7 @@ class Structure:
             )
             for leaf in tree.leaves
         ]
+        self.is_leaf = tree.is_leaf
         self._single = self.leaves[0] if tree.is_leaf else None
         self.specs = [leaf.spec for leaf in self.leaves]
         self.names = [spec.name for spec in self.specs]

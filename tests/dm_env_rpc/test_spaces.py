@@ -165,6 +165,18 @@ def outcome(structure, value):
     return wire
 
 
+def assert_encoder_converts(structure, value):
+    """Check that a step's encoder does what `flatten` does, as clients of one action assume."""
+    manager = SpecManager(dict(enumerate(structure.specs, 1)))
+    found = []
+    for flatten in (structure.flatten, lambda action: {structure.names[0]: action}):
+        try:
+            found.append(encode_step_request(manager, flatten(value)))
+        except EncodeError:
+            found.append(None)
+    assert found[0] == found[1], (structure.specs, value)
+
+
 EDGES = [s * 2**bits + by for bits in (0, 7, 8, 24, 53, 63, 64) for s in (1, -1) for by in (-1, 1)]
 EDGES += [True, np.True_, 1.5, -0.0, 1e300, np.float32(2), np.uint8(3), np.int16(-1), [], [[1]]]
 
@@ -188,6 +200,7 @@ def test_fast_and_general_conversion_agree(kind):
             except ValueError:  # of different lengths
                 continue
             assert outcome(structure, value) == outcome(structure, Foreign(value)), (each, value)
+            assert_encoder_converts(structure, value)
 
 
 @pytest.mark.each(
