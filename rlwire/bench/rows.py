@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import itertools
@@ -238,17 +237,13 @@ def _step_text(number: int) -> str:
 
 
 def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> None:
-    asyncio.run(_step_at_once(report, make()))
-
-
-async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
     from rlwire.sessions.layer import DatagramLayer
     from rlwire.sessions.perlert.server import PerlertServerSession
-    from rlwire.transports import udp_asyncio
+    from rlwire.transports import udp
 
+    env, numbers = make(), itertools.count()
     session = PerlertServerSession(frames=1e9)
     instance = session.add_instance(_INSTANCE, 0, {_AGENT: "agent"})
-    numbers = itertools.count()
 
     def publish(number: int, now: float) -> None:
         state, reward, *_ = env.step(number)
@@ -266,21 +261,14 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
                 publish(int(action), now)
             return events
 
-    rollout = await udp_asyncio.serve("127.0.0.1:0", Port())
+    lobby = udp.DatagramConnection(session.lobby, udp.bind("127.0.0.1:0"))
+    rollout = udp.DatagramConnection(Port(), udp.bind("127.0.0.1:0"))
     session.rollout_port = rollout.address.port
-
-    def begin() -> None:
-        publish(0, monotonic())
-        rollout.flush()
-
-    def react(events: list[Any]) -> None:
-        if instance.rollout is not None:
-            # Later, since the client must receive the start first.
-            asyncio.get_running_loop().call_soon(begin)
-
-    lobby = await udp_asyncio.serve("127.0.0.1:0", session.lobby, on_events=react)
     report(f"perlert://{lobby.address}/{_INSTANCE}")
-    await asyncio.Event().wait()
+    while instance.rollout is None:
+        lobby.wait()
+    publish(0, monotonic())
+    rollout.wait()
 
 
 class EchoAgent:

@@ -289,7 +289,7 @@ def _set_buffer(sock: socket.socket, option: int, maximum: str) -> None:
 
 
 class DatagramConnection(DatagramDriver, Owned):
-    """Drives a client's session over a socket.
+    """Drives a session over a socket: a client's, or one port of a server.
 
     It belongs to the thread that first calls `wait` or `flush`, which also send what the session
     has queued. Any thread may call `close`.
