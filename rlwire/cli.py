@@ -66,37 +66,17 @@ def _read(arguments: list[str]) -> argparse.Namespace:
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a line
         arguments = os.environ.get("COMP_LINE", "").split()[1:]
     command = next((word for word in arguments if not word.startswith("-")), None)
-    bench = commands.add_parser("bench", help="measure a step of each protocol against raw sockets")
-    if command == "bench":
-        from rlwire.bench import command as benchmarks
-
-        benchmarks.add_arguments(bench)
-        bench.set_defaults(run=benchmarks.run)
-    demo = commands.add_parser("demo", help="play a game in the browser")
-    if command == "demo":
-        from rlwire import demo as game
-
-        game.add_arguments(demo)
-        demo.set_defaults(run=_demo)
-    for name, text in (
-        ("inspect", "show the messages of a recording or a connection"),
-        ("export", "write a recording's steps and pictures for Foxglove"),
-        ("replay", "play a recording against a live peer, and compare"),
-    ):
+    for name, (module, level, text) in _MODULES.items():
         its = commands.add_parser(name, help=text)
         if command == name:
-            module = importlib.import_module(f"rlwire.recording.{name}ing")
-            module.add_arguments(its)
-            its.set_defaults(run=functools.partial(_use_recording, module))
-    headers = commands.add_parser(
-        "headers", help="print the C header of a protocol, alone in one file"
-    )
-    headers.add_argument("name", nargs="?", default="rlwire", metavar="PROTOCOL", help=_HEADERS)
-    headers.set_defaults(run=_headers)
-    dissectors = commands.add_parser(
-        "wireshark", help="print how to install Wireshark's dissectors"
-    )
-    dissectors.set_defaults(run=_wireshark)
+            found = importlib.import_module(f"rlwire.{module}")
+            found.add_arguments(its)
+            its.set_defaults(run=functools.partial(_of_module, found.run, level))
+    its = commands.add_parser("headers", help="print the C header of a protocol, alone in one file")
+    its.add_argument("name", nargs="?", default="rlwire", metavar="PROTOCOL", help=_HEADERS)
+    its.set_defaults(run=_headers)
+    its = commands.add_parser("wireshark", help="print how to install Wireshark's dissectors")
+    its.set_defaults(run=_wireshark)
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
         ("play", "player", _play, "play an environment with the agent or policy at a URL"),
@@ -131,6 +111,20 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         its = getattr(given, "parser", parser)
         its.error(_unknown(given, unknown[0]))
     return given
+
+
+# The module with `add_arguments` and `run`, the log's level ("": errors have tracebacks), the help.
+_MODULES: Final = {
+    "bench": ("bench.command", "", "measure a step of each protocol against raw sockets"),
+    "demo": ("demo", "ERROR", "play a game in the browser"),
+    "inspect": (
+        "recording.inspecting", "INFO", "show the messages of a recording or a connection"
+    ),
+    "export": (
+        "recording.exporting", "INFO", "write a recording's steps and pictures for Foxglove"
+    ),
+    "replay": ("recording.replaying", "INFO", "play a recording against a live peer, and compare"),
+}  # fmt: skip
 
 
 class _Failed(Exception):
@@ -306,19 +300,12 @@ def _wireshark(given: argparse.Namespace) -> None:
     )
 
 
-def _demo(given: argparse.Namespace) -> None:
-    from rlwire import demo
-
-    _set_up_log("ERROR")
+def _of_module(run: Callable[..., int | None], level: str, given: argparse.Namespace) -> int | None:
+    if not level:
+        return run(given)
+    _set_up_log(level)
     with _in_one_line("reset", "step"):
-        demo.run(given)
-
-
-def _use_recording(module: Any, given: argparse.Namespace) -> int | None:
-    _set_up_log("INFO")
-    with _in_one_line():
-        found: int | None = module.run(given)
-        return found
+        return run(given)
 
 
 def _serve(given: argparse.Namespace) -> None:
