@@ -18,6 +18,8 @@ from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
+_AVERAGED = 100  # rewards
+
 # RELAAX's README, "Message exchange". The reason follows after a colon.
 FAILURES = {
     "init": "can't initialize agent",
@@ -78,7 +80,9 @@ def close_agent(agent: Any, peer: object, log: RateLimitedLog) -> None:
 class AgentHandler:
     """Answers the commands of one connection with an agent, made at the first command."""
 
-    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_text_logged")
+    __slots__ = (
+        *("_agent", "_count", "_factory", "_handlers", "_hang_up", "_peer", "_sum", "_text_logged"),
+    )
 
     def __init__(
         self, factory: AgentFactory, peer: object, hang_up: Callable[[], object] = bool
@@ -87,7 +91,7 @@ class AgentHandler:
         self._peer = peer
         self._hang_up = hang_up
         self._agent: Any = None
-        self._average = RewardAverage(self._report_average)
+        self._count, self._sum = 0, 0.0  # of rewards since the last average
         self._text_logged = False
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "init": self._init,
@@ -103,9 +107,9 @@ class AgentHandler:
                 # The hot path. The session rejects an update before init, so there is an agent.
                 # RELAAX calls it by keyword.
                 reward, terminal = message.get("reward"), message.get("terminal", False)
-                if reward is not None and self._average.append(reward):
+                if reward is not None and self._average(reward):
                     reward = self._parse("reward", reward)
-                    self._average.append(reward)
+                    self._average(reward)
                 if terminal is not False and terminal is not True:
                     terminal = self._parse("terminal", terminal)
                 state = message.get("state")
@@ -210,26 +214,11 @@ class AgentHandler:
             return own
         return self._factory.metrics
 
-    def _report_average(self, value: float) -> None:
-        try:
-            self._sink().scalar("average_reward", value)
-        except Exception:
-            self._factory.log.warning("%s: can't report average_reward", self._peer, exc_info=True)
+    def _average(self, reward: Any) -> bool:
+        """Report the average of every 100 rewards; each item of a list or array counts.
 
-
-class RewardAverage:
-    """Calls back with the average of every `n` rewards; each item of a list or array counts."""
-
-    __slots__ = ("_callback", "_count", "_n", "_sum")
-
-    def __init__(self, callback: Callable[[float], None], n: int = 100) -> None:
-        self._callback = callback
-        self._n = n
-        self._count = 0
-        self._sum = 0.0
-
-    def append(self, reward: Any) -> bool:
-        """Add one or more rewards. If one is text, add none and return True."""
+        If one is text, add none and return True.
+        """
         if type(reward) is float:
             self._sum += reward
             self._count += 1
@@ -244,9 +233,13 @@ class RewardAverage:
                 return False
             self._sum += float(values.sum())
             self._count += values.size
-        if self._count >= self._n:
+        if self._count >= _AVERAGED:
             average, self._sum, self._count = self._sum / self._count, 0.0, 0
-            self._callback(average)
+            try:
+                self._sink().scalar("average_reward", average)
+            except Exception:
+                text = "%s: can't report average_reward"
+                self._factory.log.warning(text, self._peer, exc_info=True)
         return False
 
 

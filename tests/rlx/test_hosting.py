@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from rlwire.rlx.hosting import AgentFactory, AgentHandler, RewardAverage
+from rlwire.rlx.hosting import AgentFactory, AgentHandler
 from tests import agents
 from tests.agents import Recorder
 from tests.memory import at_most
@@ -269,11 +269,12 @@ def test_failed_metrics_sink_does_not_fail_the_update(caplog):
     ],
 )
 def test_rewards_are_averaged_over_their_interval(rewards, averages):
-    seen = []
-    average = RewardAverage(seen.append, 2)
+    metrics = Recorder()
+    host = host_of(Agent, metrics)
     for reward in rewards:
-        average.append(reward)
-    assert seen == averages
+        for _ in range(50):
+            host.answer({**UPDATE, "reward": reward})
+    assert metrics.calls == [("average_reward", average, None) for average in averages]
 
 
 def test_text_rewards_allocate_no_more_than_their_bytes():
