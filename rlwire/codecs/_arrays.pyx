@@ -12,6 +12,7 @@ from libc.string cimport memmove
 cimport numpy as cnp
 
 from rlwire.buffers cimport Block
+from rlwire.codecs._glue cimport path_of
 from rlwire.kernels cimport (RLW_BOOL, RLW_FLOAT32, RLW_INT8, RLW_UINT8, rlw_dtype,
                              rlw_host_is_little, rlw_text)
 
@@ -41,7 +42,7 @@ for _number in (*range(cnp.NPY_BOOL, cnp.NPY_CLONGDOUBLE + 1), cnp.NPY_FLOAT16):
         _NATIVE_NAMES[_number] = cnp.PyArray_DescrFromType(_number).name
 
 
-cdef str dtype_name(cnp.dtype descr):
+cdef str dtype_name(cnp.dtype descr, const Step *path=NULL):
     """Return str(dtype) as on a little-endian host; EncodeError for a dtype that is not plain."""
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
@@ -54,7 +55,7 @@ cdef str dtype_name(cnp.dtype descr):
             or descr.hasobject):
         raise EncodeError(
             f"an array of dtype {descr} cannot be sent: expected numbers, booleans, dates or "
-            f"fixed-length strings"
+            f"fixed-length strings", path=path_of(path)
         )
     little = order == c"<" or order == c"|" or (order == c"=" and rlw_host_is_little())
     return <str> (descr.name if little and descr.kind not in b"SU" else descr.str)
@@ -137,7 +138,7 @@ cdef cnp.ndarray contiguous(cnp.ndarray array):
     return cnp.PyArray_GETCONTIGUOUS(array)
 
 
-cdef object foreign_array(object value):
+cdef object foreign_array(object value, const Step *path=NULL):
     """Return the array that an object exposes on the CPU; None if it exposes none."""
     try:
         if PyObject_CheckBuffer(value):
@@ -150,7 +151,7 @@ cdef object foreign_array(object value):
         raise
     except Exception as problem:
         raise EncodeError(
-            f"cannot make an array of {type(value).__qualname__}: {problem}"
+            f"cannot make an array of {type(value).__qualname__}: {problem}", path=path_of(path)
         ) from problem
     return None
 
@@ -226,3 +227,22 @@ cdef object memory_owner(object source, const uint8_t *start):
             f"copy=True"
         )
     return view
+
+
+cdef object view_owner(PyObject **owner, PyObject *source, const uint8_t *start):
+    """Return `memory_owner` of a message; `owner` is NULL before the first call, owned after it."""
+    if owner[0] == NULL:
+        made = memory_owner(<object> source, start)
+        Py_INCREF(made)
+        owner[0] = <PyObject *> made
+    return <object> owner[0]
+
+
+cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
+
+
+cdef int copy_mode(object copy) except -1:
+    """Return the mode of a decoder's option."""
+    if copy not in _COPY:
+        raise ValueError(f"copy must be True, False or None, not {copy!r}")
+    return _COPY[copy]

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
-from rlwire.kernels cimport rlw_writer, rlw_writer_free, rlw_writer_init, rlw_written
+from rlwire.kernels cimport RLW_OK, rlw_status, rlw_writer, rlw_writer_free, rlw_writer_init, rlw_written
 
 cdef enum:
     INLINE_REFERENCES = 8
@@ -44,6 +44,13 @@ cdef inline void close_output(Output *out) noexcept:
 
 cdef inline size_t output_size(const Output *out) noexcept:
     return rlw_written(&out.writer) - out.start + out.referenced
+
+
+cdef int no_memory() except -1
+
+
+cdef inline int put_ok(rlw_status status) except -1:
+    return 0 if status == RLW_OK else no_memory()
 
 
 cdef int refer(Output *out, const uint8_t *data, size_t size, object owner) except -1

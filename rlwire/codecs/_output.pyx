@@ -16,6 +16,10 @@ from rlwire.codecs._glue cimport room_in
 from rlwire.kernels cimport rlw_written
 
 
+cdef int no_memory() except -1:
+    raise MemoryError()
+
+
 cdef int refer(Output *out, const uint8_t *data, size_t size, object owner) except -1:
     """Append bytes by reference and keep `owner` alive."""
     cdef Reference *grown

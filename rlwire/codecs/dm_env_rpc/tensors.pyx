@@ -18,8 +18,8 @@ from libc.string cimport memcmp, memcpy, memset
 cimport numpy as cnp
 
 from rlwire.buffers cimport span_view
-from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
-                                    contiguous, memory_owner, new_array, view_array, wants_view)
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, CopyMode, VIEW_LEAST, contiguous,
+                                    copy_mode, memory_owner, new_array, view_array, wants_view)
 from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, over_budget, raise_fault, room_in,
                                   text_of, wide_size)
 from rlwire.kernels cimport *
@@ -617,7 +617,6 @@ def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
 
 cdef TensorOptions _last  # of the last call
 cdef tuple _last_arguments = (None, None)
-cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
 
 cdef int fill_options(TensorOptions *out, object copy, object limits) except -1:
@@ -626,9 +625,7 @@ cdef int fill_options(TensorOptions *out, object copy, object limits) except -1:
     limits = DEFAULT if limits is None else limits
     if last[0] is not copy or last[1] is not limits:
         checked(limits)
-        if copy not in _COPY:
-            raise ValueError(f"copy must be True, False or None, not {copy!r}")
-        out.copy = _COPY[copy]
+        out.copy = <CopyMode> copy_mode(copy)
         out.unshared = 0
         out.message = limits.message
         out.items, out.keys = limits.items, limits.keys

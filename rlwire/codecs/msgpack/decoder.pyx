@@ -8,15 +8,14 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_SetItem
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, dtype_of,
-                                    memory_owner, new_array, plain_dtype, view_array,
-                                    wants_view)
+from rlwire.codecs._arrays cimport (COPY_AS_NEEDED, CopyMode, copy_mode, dtype_of, new_array,
+                                    plain_dtype, view_array, view_owner, wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
                                   known_key, made_with, over_budget, raise_fault, valid_text,
                                   wide_size)
@@ -72,8 +71,6 @@ cdef extern from *:
         except NULL
     list PyList_New(Py_ssize_t size)
     void PyList_SET_ITEM(list items, Py_ssize_t i, PyObject *new) noexcept
-
-cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
 cdef enum:
     BINARY = 0xC4  # the type byte of a short binary
@@ -329,14 +326,6 @@ cdef cnp.dtype _structure(list fields, int level, list count):
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at})
 
 
-cdef object _owner(Input *input):
-    if input.owner == NULL:
-        source = memory_owner(<object> input.source, input.start)
-        Py_INCREF(source)
-        input.owner = <PyObject *> source
-    return <object> input.owner
-
-
 cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
     """Return the dtype of a marked map, after checking the data's size."""
     cdef const rlw_msgpack_value *type = &m.field[RLW_MSGPACK_FIELD_TYPE]
@@ -404,7 +393,8 @@ cdef cnp.ndarray _array(Decoder self, Input *input, const rlw_msgpack_marked *m)
         size *= m.shape[i]
     _check_text(input, descr, item, size)
     if wants_view(input.copy, descr, item.data, size):
-        return view_array(descr, <int> m.dims, shape, item.data, input.writable, _owner(input))
+        return view_array(descr, <int> m.dims, shape, item.data, input.writable,
+                          view_owner(&input.owner, input.source, input.start))
     array = new_array(descr, <int> m.dims, shape)
     _copy(<uint8_t *> cnp.PyArray_DATA(array), item.data, size)
     if input.copy == COPY_AS_NEEDED and not input.writable:
@@ -661,9 +651,7 @@ cdef class Decoder:
         self._message = limits.message
         self._keys = limits.keys
         self._expanded = min(limits.expanded, 2**62)
-        if copy not in _COPY:
-            raise ValueError(f"copy must be True, False or None, not {copy!r}")
-        self._copy = _COPY[copy]
+        self._copy = <CopyMode> copy_mode(copy)
         if arrays not in (True, False, "bytes"):
             raise ValueError(f"arrays must be True, False or 'bytes', not {arrays!r}")
         self._arrays = bool(arrays)

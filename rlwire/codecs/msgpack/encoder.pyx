@@ -100,14 +100,6 @@ cdef type _np_generic = np.generic
 cdef type _np_masked = np.ma.MaskedArray
 
 
-cdef int _no_memory() except -1:
-    raise MemoryError()
-
-
-cdef inline int _checked(rlw_status status) except -1:
-    return 0 if status == RLW_OK else _no_memory()
-
-
 cdef int _over_message(const Options *o, Output *out, uint64_t size, const Step *path) except -1:
     raise LimitExceeded("message", o.message,
                         size + out.referenced + rlw_written(&out.writer), path=path_of(path))
@@ -127,7 +119,7 @@ cdef int _put_utf8(const Options *o, Output *out, const uint8_t *data, Py_ssize_
                    const Step *path) except -1:
     if <uint64_t> size > o.string:
         raise LimitExceeded("string", o.string, size, path=path_of(path))
-    _checked(rlw_msgpack_put_string_head(&out.writer, <uint32_t> size, size))
+    put_ok(rlw_msgpack_put_string_head(&out.writer, <uint32_t> size, size))
     rlw_copy_text(out.writer.at, data, size)
     out.writer.at += size
     return 0
@@ -153,7 +145,7 @@ cdef inline int _put_text(const Options *o, Output *out, PyObject *text, const S
     if size > 31 or size > o.string:
         return _put_utf8(o, out, rlw_ascii_data(text), size, path)
     if rlw_reserve(&out.writer, 32) != RLW_OK:
-        return _no_memory()
+        return no_memory()
     out.writer.at[0] = <uint8_t> (0xA0 | size)
     rlw_copy_text(out.writer.at + 1, rlw_ascii_data(text), size)
     out.writer.at += 1 + size
@@ -165,9 +157,9 @@ cdef int _put_binary(const Options *o, Output *out, const uint8_t *data, size_t 
     """Write bytes, by reference if there are many and `owner` keeps them alive."""
     _make_room(o, out, size, path)
     if size >= REFER_LEAST and owner is not None:
-        _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, 0))
+        put_ok(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, 0))
         return refer(out, data, size, owner)
-    _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, size))
+    put_ok(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, size))
     memcpy(out.writer.at, data, size)
     out.writer.at += size
     return 0
@@ -192,15 +184,15 @@ cdef int _put_ext(const Options *o, Output *out, int code, bytes data, const Ste
     cdef size_t size = PyBytes_GET_SIZE(data)
     _make_room(o, out, size, path)
     if size >= REFER_LEAST:
-        _checked(rlw_msgpack_put_ext_head(&out.writer, <signed char> code, <uint32_t> size, 0))
+        put_ok(rlw_msgpack_put_ext_head(&out.writer, <signed char> code, <uint32_t> size, 0))
         return refer(out, <const uint8_t *> PyBytes_AS_STRING(data), size, data)
-    _checked(rlw_msgpack_put_ext_head(&out.writer, <signed char> code, <uint32_t> size, size))
+    put_ok(rlw_msgpack_put_ext_head(&out.writer, <signed char> code, <uint32_t> size, size))
     memcpy(out.writer.at, PyBytes_AS_STRING(data), size)
     out.writer.at += size
     return 0
 
 
-cdef str _wire_name(cnp.dtype descr):
+cdef str _wire_name(cnp.dtype descr, const Step *path):
     """Return a dtype's text, as both packages write it, or a name of ml_dtypes; None for kind V."""
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
@@ -211,7 +203,7 @@ cdef str _wire_name(cnp.dtype descr):
     if descr.hasobject:
         raise EncodeError(
             f"an array of dtype {descr} cannot be sent: objects are sent as a pickle, which can "
-            f"run any code when loaded"
+            f"run any code when loaded", path=path_of(path)
         )
     if number > cnp.NPY_FLOAT16:
         if descr.name in EXTENDED and (<object> descr).type.__module__ == "ml_dtypes":
@@ -222,7 +214,7 @@ cdef str _wire_name(cnp.dtype descr):
         return None
     raise EncodeError(
         f"an array of dtype {descr} cannot be sent: expected numbers, booleans, dates, "
-        f"fixed-length strings or a structure of these"
+        f"fixed-length strings or a structure of these", path=path_of(path)
     )
 
 
@@ -230,33 +222,35 @@ cdef object _lists(object value):
     return [_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-cdef list _structured_fields(cnp.dtype descr):
+cdef list _structured_fields(cnp.dtype descr, const Step *path):
     """Return `dtype.descr` of kind V as msgpack-numpy writes it: [[name, type[, shape]], ...].
 
     It does not exist for fields that overlap or are out of order, and loses ml_dtypes's kinds.
     """
-    _refuse_extended(descr)
+    _refuse_extended(descr, path)
     try:
         return <list> _lists(descr.descr)
     except ValueError as problem:
-        raise EncodeError(f"an array of dtype {descr} cannot be sent: {problem}") from None
+        raise EncodeError(f"an array of dtype {descr} cannot be sent: {problem}",
+                          path=path_of(path)) from None
 
 
-cdef int _refuse_extended(object descr) except -1:
+cdef int _refuse_extended(object descr, const Step *path) except -1:
     # Untyped, since a cnp.dtype's `names` and `fields` must not be read if it has none.
     base = descr.base
     if base.names is not None:
         for field in base.fields.values():
             if len(field) > 2:
-                raise EncodeError("a structure with titles cannot be sent")
-            _refuse_extended(field[0])
+                raise EncodeError("a structure with titles cannot be sent", path=path_of(path))
+            _refuse_extended(field[0], path)
     elif base.num > cnp.NPY_FLOAT16:
-        raise EncodeError(f"a structure with a field of dtype {base} cannot be sent")
+        raise EncodeError(f"a structure with a field of dtype {base} cannot be sent",
+                          path=path_of(path))
     return 0
 
 
 cdef int _put_field(const Options *o, Output *out, const char *name, uint32_t size) except -1:
-    _checked(rlw_msgpack_put_binary_head(&out.writer, size, size))
+    put_ok(rlw_msgpack_put_binary_head(&out.writer, size, size))
     memcpy(out.writer.at, name, size)
     out.writer.at += size
     return 0
@@ -265,9 +259,9 @@ cdef int _put_field(const Options *o, Output *out, const char *name, uint32_t si
 cdef int _put_shape(const Options *o, Output *out, cnp.ndarray array) except -1:
     cdef int i, dims = cnp.PyArray_NDIM(array)
     _put_field(o, out, b"shape", 5)
-    _checked(rlw_msgpack_put_array_head(&out.writer, <uint32_t> dims))
+    put_ok(rlw_msgpack_put_array_head(&out.writer, <uint32_t> dims))
     for i in range(dims):
-        _checked(rlw_msgpack_put_integer(&out.writer, cnp.PyArray_DIMS(array)[i]))
+        put_ok(rlw_msgpack_put_integer(&out.writer, cnp.PyArray_DIMS(array)[i]))
     return 0
 
 
@@ -279,10 +273,7 @@ cdef int _put_data(const Options *o, Output *out, cnp.ndarray array, const Step 
 
 cdef str _name_of(const Options *o, cnp.dtype descr, const Step *path):
     """Return `_wire_name`, after checking the dialect's limits."""
-    try:
-        name = _wire_name(descr)
-    except EncodeError as problem:
-        raise EncodeError(problem.reason, path=path_of(path)) from None
+    name = _wire_name(descr, path)
     if o.arrays == ARRAYS_NDARRAY and (name is None or descr.kind == "c"):
         raise EncodeError(
             f"openpi-client cannot send arrays of dtype {descr}: they are complex or structured",
@@ -293,14 +284,11 @@ cdef str _name_of(const Options *o, cnp.dtype descr, const Step *path):
 
 cdef int _put_structured(const Options *o, Output *out, cnp.ndarray array, uint32_t depth,
                          const Step *path) except -1:
-    _checked(rlw_msgpack_put_map_head(&out.writer, 5))
+    put_ok(rlw_msgpack_put_map_head(&out.writer, 5))
     _put_field(o, out, b"nd", 2)
-    _checked(rlw_msgpack_put_boolean(&out.writer, True))
+    put_ok(rlw_msgpack_put_boolean(&out.writer, True))
     _put_field(o, out, b"type", 4)
-    try:
-        fields = _structured_fields(array.dtype)
-    except EncodeError as problem:
-        raise EncodeError(problem.reason, path=path_of(path)) from None
+    fields = _structured_fields(array.dtype, path)
     _put_list(o, out, <PyObject *> fields, depth + 1, path)
     _put_field(o, out, b"kind", 4)
     _put_field(o, out, b"V", 1)
@@ -312,7 +300,7 @@ cdef int _align(Output *out, size_t start) except -1:
     """Add an entry to an array's map, which begins at `start`, so that its data begin aligned."""
     cdef size_t written = rlw_written(&out.writer), pad = -(output_size(out) + 7) % ALIGNMENT
     cdef uint8_t *head
-    _checked(rlw_reserve(&out.writer, 7 + ALIGNMENT))
+    put_ok(rlw_reserve(&out.writer, 7 + ALIGNMENT))
     head = out.writer.start + start
     memmove(head + 8 + pad, head + 1, written - start - 1)
     memcpy(head, b"\x86\xC4\x03pad\xC4", 7)
@@ -341,19 +329,19 @@ cdef int _put_array(const Options *o, Output *out, cnp.ndarray array, uint32_t d
     text = <const char *> rlw_ascii_data(<PyObject *> name)
     text_size = <uint32_t> rlw_ascii_size(<PyObject *> name)
     if o.arrays == ARRAYS_ND:
-        _checked(rlw_msgpack_put_nd(&out.writer, text, text_size, <uint32_t> dims, shape,
+        put_ok(rlw_msgpack_put_nd(&out.writer, text, text_size, <uint32_t> dims, shape,
                                     <uint32_t> size))
         if o.align and size >= VIEW_LEAST:
             _align(out, start)
     else:
-        _checked(rlw_msgpack_put_ndarray(&out.writer, <uint32_t> size))
+        put_ok(rlw_msgpack_put_ndarray(&out.writer, <uint32_t> size))
     if size >= REFER_LEAST:
         refer(out, <const uint8_t *> cnp.PyArray_DATA(array), size, array)
     else:
-        _checked(rlw_put(&out.writer, cnp.PyArray_DATA(array), size))
+        put_ok(rlw_put(&out.writer, cnp.PyArray_DATA(array), size))
     if o.arrays == ARRAYS_ND:
         return 0
-    return _checked(rlw_msgpack_put_ndarray_end(&out.writer, text, text_size, <uint32_t> dims,
+    return put_ok(rlw_msgpack_put_ndarray_end(&out.writer, text, text_size, <uint32_t> dims,
                                                 shape))
 
 
@@ -377,9 +365,9 @@ cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth
                           f"numpy.asarray(value)", path=path_of(path))
     if o.arrays == ARRAYS_ND:
         array = np.asarray(value)
-        _checked(rlw_msgpack_put_map_head(&out.writer, 3))
+        put_ok(rlw_msgpack_put_map_head(&out.writer, 3))
         _put_field(o, out, b"nd", 2)
-        _checked(rlw_msgpack_put_boolean(&out.writer, False))
+        put_ok(rlw_msgpack_put_boolean(&out.writer, False))
         _put_field(o, out, b"type", 4)
         _put_text(o, out, <PyObject *> name, path)
         return _put_data(o, out, array, path)
@@ -388,9 +376,9 @@ cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth
             or isinstance(item, _np_generic):
         raise EncodeError(f"openpi-client cannot send scalars of dtype {descr}: send an array with "
                           f"numpy.asarray(value)", path=path_of(path))
-    _checked(rlw_msgpack_put_map_head(&out.writer, 3))
+    put_ok(rlw_msgpack_put_map_head(&out.writer, 3))
     _put_field(o, out, b"__npgeneric__", 13)
-    _checked(rlw_msgpack_put_boolean(&out.writer, True))
+    put_ok(rlw_msgpack_put_boolean(&out.writer, True))
     _put_field(o, out, b"data", 4)
     _put(o, out, <PyObject *> item, depth + 1, path)
     _put_field(o, out, b"dtype", 5)
@@ -399,15 +387,15 @@ cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth
 
 cdef int _put_complex(const Options *o, Output *out, object value, const Step *path) except -1:
     text = repr(value)
-    _checked(rlw_msgpack_put_map_head(&out.writer, 2))
+    put_ok(rlw_msgpack_put_map_head(&out.writer, 2))
     _put_field(o, out, b"complex", 7)
-    _checked(rlw_msgpack_put_boolean(&out.writer, True))
+    put_ok(rlw_msgpack_put_boolean(&out.writer, True))
     _put_field(o, out, b"data", 4)
     return _put_text(o, out, <PyObject *> text, path)
 
 
 cdef inline int _put_float(Output *out, double value) except -1:
-    return _checked(rlw_msgpack_put_float64(&out.writer, value))
+    return put_ok(rlw_msgpack_put_float64(&out.writer, value))
 
 
 cdef int _put_long(Output *out, PyObject *value) except -1:
@@ -415,12 +403,12 @@ cdef int _put_long(Output *out, PyObject *value) except -1:
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(<object> value, &overflow)
     if overflow == 0:
-        _checked(rlw_msgpack_put_integer(&out.writer, number))
+        put_ok(rlw_msgpack_put_integer(&out.writer, number))
         return 1
     if overflow < 0:
         return 0
     try:
-        _checked(rlw_msgpack_put_unsigned(
+        put_ok(rlw_msgpack_put_unsigned(
             &out.writer, PyLong_AsUnsignedLongLong(<object> value)))
     except OverflowError:
         return 0
@@ -431,7 +419,7 @@ cdef inline int _put_int(Output *out, PyObject *value) except -1:
     """Write an int; return 1, or 0 if it does not fit 64 bits."""
     cdef int64_t number = 0
     if rlw_small_int(value, &number):
-        _checked(rlw_msgpack_put_integer(&out.writer, number))
+        put_ok(rlw_msgpack_put_integer(&out.writer, number))
         return 1
     return _put_long(out, value)
 
@@ -448,9 +436,9 @@ cdef inline int _put_leaf(const Options *o, Output *out, PyObject *value,
     if kind == _FLOAT:
         _put_float(out, PyFloat_AS_DOUBLE(<object> value))
     elif value == Py_None:
-        _checked(rlw_msgpack_put_nil(&out.writer))
+        put_ok(rlw_msgpack_put_nil(&out.writer))
     elif kind == _BOOL:
-        _checked(rlw_msgpack_put_boolean(&out.writer, value == Py_True))
+        put_ok(rlw_msgpack_put_boolean(&out.writer, value == Py_True))
     else:
         return 0
     return 1
@@ -518,7 +506,7 @@ cdef int _put_dict(const Options *o, Output *out, PyObject *value, uint32_t dept
     cdef Py_ssize_t at = 0, left = PyDict_Size(<object> value)
     cdef Step step = below(path, NULL)
     _count_items(o, out, left, depth, path)
-    _checked(rlw_msgpack_put_map_head(&out.writer, <uint32_t> left))
+    put_ok(rlw_msgpack_put_map_head(&out.writer, <uint32_t> left))
     while left >= 0 and PyDict_Next(<object> value, &at, &key, &item):
         step.key = key
         left -= 1
@@ -539,7 +527,7 @@ cdef int _put_list(const Options *o, Output *out, PyObject *value, uint32_t dept
     cdef PyObject *item
     cdef Step step = below(path, NULL)
     _count_items(o, out, count, depth, path)
-    _checked(rlw_msgpack_put_array_head(&out.writer, <uint32_t> count))
+    put_ok(rlw_msgpack_put_array_head(&out.writer, <uint32_t> count))
     for i in range(count):
         if Py_SIZE(<object> value) != count:
             raise EncodeError("the list changed while it was encoded", path=path_of(path))
@@ -570,7 +558,7 @@ cdef int _put_timestamp(Output *out, object seconds, object nanoseconds,
     if not -2**63 <= seconds < 2**63 or not 0 <= nanoseconds < 10**9:
         raise EncodeError(f"timestamp out of range: {quoted(seconds)} s, {quoted(nanoseconds)} ns",
                           path=path_of(path))
-    return _checked(rlw_msgpack_put_timestamp(&out.writer, <int64_t> seconds,
+    return put_ok(rlw_msgpack_put_timestamp(&out.writer, <int64_t> seconds,
                                               <uint32_t> nanoseconds))
 
 
@@ -584,10 +572,7 @@ cdef int _put_default(const Options *o, Output *out, object value, uint32_t dept
         if instead is not value:
             return _put(o, out, <PyObject *> instead, depth + 1, path)
     elif not isinstance(value, (np.ndarray, _np_generic, int)):
-        try:
-            array = foreign_array(value)
-        except EncodeError as problem:
-            raise EncodeError(problem.reason, path=path_of(path)) from problem.__cause__
+        array = foreign_array(value, path)
         if array is not None:
             return _put_any_array(o, out, array, depth, path)
     raise EncodeError(f"msgpack has no type for {type(value).__qualname__}", path=path_of(path))

@@ -14,8 +14,8 @@ from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
-                                    dtype_of, memory_owner, new_array, view_array, wants_view)
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, CopyMode, VIEW_LEAST, copy_mode, dtype_of,
+                                    new_array, view_array, view_owner, wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, below, key_of,
                                   made_with, open_range, over_budget, path_of, raise_fault,
                                   text_of, wide_size)
@@ -26,8 +26,6 @@ from rlwire.errors import DecodeError, LimitExceeded, quoted
 from rlwire.limits import checked
 
 cnp.import_array()
-
-cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
 # A message being decoded. Lives on the stack.
 cdef struct Input:
@@ -86,19 +84,12 @@ cdef str _text(Input *input, const rlw_text *text, const Step *path):
     return found
 
 
-cdef object _owner(Input *input):
-    if input.owner == NULL:
-        source = memory_owner(<object> input.source, input.start)
-        Py_INCREF(source)
-        input.owner = <PyObject *> source
-    return <object> input.owner
-
-
 cdef cnp.ndarray _array_over(Input *input, cnp.dtype descr, int dims, cnp.npy_intp *shape,
                              const uint8_t *data, size_t size):
     cdef cnp.ndarray array
     if wants_view(input.copy, descr, data, size):
-        return view_array(descr, dims, shape, data, input.writable, _owner(input))
+        return view_array(descr, dims, shape, data, input.writable,
+                          view_owner(&input.owner, input.source, input.start))
     array = new_array(descr, dims, shape)
     memcpy(cnp.PyArray_DATA(array), data, size)
     return array
@@ -267,10 +258,8 @@ cdef class RLXDecoder:
         self._expanded = min(limits.expanded, 2**62)
         if images not in ("array", "float32"):
             raise ValueError(f"images must be 'array' or 'float32', not {images!r}")
-        if copy not in _COPY:
-            raise ValueError(f"copy must be True, False or None, not {copy!r}")
         self._floats = images == "float32"
-        self._copy = _COPY[copy]
+        self._copy = <CopyMode> copy_mode(copy)
         self._dtype = None if assumed is None else assumed.encode()
         self.framed = framed
 

@@ -47,14 +47,6 @@ cdef type _np_timedelta = np.timedelta64
 cdef type _np_generic = np.generic
 cdef type _np_bytes = np.bytes_
 
-cdef int _no_memory() except -1:
-    raise MemoryError()
-
-
-cdef inline int _checked(rlw_status status) except -1:
-    return 0 if status == RLW_OK else _no_memory()
-
-
 cdef int _put_text(RLXEncoder self, Output *out, str text, const Step *path) except -1:
     """Write a string without its type byte."""
     cdef Py_ssize_t size = 0
@@ -66,12 +58,12 @@ cdef int _put_text(RLXEncoder self, Output *out, str text, const Step *path) exc
                           path=path_of(path)) from None
     if <uint64_t> size > self._limits.string:
         raise LimitExceeded("string", self._limits.string, size, path=path_of(path))
-    return _checked(rlw_rlx_put_text(&out.writer, data, <uint32_t> size))
+    return put_ok(rlw_rlx_put_text(&out.writer, data, <uint32_t> size))
 
 
 cdef int _put_bytes(Output *out, const void *data, size_t size, object owner) except -1:
     if size < VIEW_LEAST:
-        return _checked(rlw_put(&out.writer, data, size))
+        return put_ok(rlw_put(&out.writer, data, size))
     return refer(out, <const uint8_t *> data, size, owner)
 
 
@@ -82,11 +74,7 @@ cdef int _put_array(RLXEncoder self, Output *out, cnp.ndarray array, const Step 
     cdef uint32_t shape[32]
     cdef int i, dims = cnp.PyArray_NDIM(array)
     cdef size_t size = cnp.PyArray_NBYTES(array)
-    cdef str text
-    try:
-        text = dtype_name(descr)
-    except EncodeError as problem:
-        raise EncodeError(problem.reason, path=path_of(path)) from None
+    cdef str text = dtype_name(descr, path)
     if self._dtype is None:
         name = PyUnicode_AsUTF8AndSize(text, &name_size)
     elif text == self._dtype:
@@ -111,7 +99,7 @@ cdef int _put_array(RLXEncoder self, Output *out, cnp.ndarray array, const Step 
         raise LimitExceeded("message", min(self._message, 0xFFFFFFFF), size + out.referenced,
                             path=path_of(path))
     array = contiguous(array)
-    _checked(rlw_rlx_put_array_head(
+    put_ok(rlw_rlx_put_array_head(
         &out.writer, name, <uint32_t> name_size, <uint32_t> dims, shape, <uint32_t> size
     ))
     return _put_bytes(out, cnp.PyArray_DATA(array), size, array)
@@ -165,7 +153,7 @@ cdef int _put_image(RLXEncoder self, Output *out, object image, const Step *path
             f"Pillow returned {len(data)} bytes for a {image.mode} image of {width}x{height}",
             path=path_of(path),
         )
-    _checked(rlw_rlx_put_image_head(&out.writer, PyBytes_AS_STRING(name), <uint32_t> len(name),
+    put_ok(rlw_rlx_put_image_head(&out.writer, PyBytes_AS_STRING(name), <uint32_t> len(name),
                                     <uint32_t> width, <uint32_t> height, <uint32_t> len(data)))
     return _put_bytes(out, PyBytes_AS_STRING(data), len(data), data)
 
@@ -176,8 +164,8 @@ cdef int _put_int(Output *out, object value, const Step *path, bint wide) except
     if overflow:
         raise EncodeError(f"{quoted(value)} does not fit TYPE_INT64", path=path_of(path))
     if wide or number > INT32_MAX or number < INT32_MIN:
-        return _checked(rlw_rlx_put_int64(&out.writer, number))
-    return _checked(rlw_rlx_put_int4(&out.writer, <int32_t> number))
+        return put_ok(rlw_rlx_put_int64(&out.writer, number))
+    return put_ok(rlw_rlx_put_int4(&out.writer, <int32_t> number))
 
 
 cdef int _count_items(RLXEncoder self, Output *out, Py_ssize_t count, uint32_t depth,
@@ -216,7 +204,7 @@ cdef int _put_entries(RLXEncoder self, Output *out, dict entries, uint32_t depth
 cdef int _put_dict(RLXEncoder self, Output *out, dict value, uint32_t depth,
                    const Step *path) except -1:
     _count_items(self, out, PyDict_Size(value), depth, path)
-    _checked(rlw_rlx_put_dict(&out.writer, <uint32_t> PyDict_Size(value)))
+    put_ok(rlw_rlx_put_dict(&out.writer, <uint32_t> PyDict_Size(value)))
     return _put_entries(self, out, value, depth + 1, path)
 
 
@@ -225,7 +213,7 @@ cdef int _put_list(RLXEncoder self, Output *out, object value, uint32_t depth,
     cdef Py_ssize_t i, count = Py_SIZE(value)
     cdef Step step = below(path, NULL)
     _count_items(self, out, count, depth, path)
-    _checked(rlw_rlx_put_list(&out.writer, <uint32_t> count))
+    put_ok(rlw_rlx_put_list(&out.writer, <uint32_t> count))
     for i in range(count):
         if Py_SIZE(value) != count:
             raise EncodeError("the list changed while it was encoded", path=path_of(path))
@@ -237,12 +225,12 @@ cdef int _put_list(RLXEncoder self, Output *out, object value, uint32_t depth,
 
 cdef int _put_scalar(RLXEncoder self, Output *out, object value, const Step *path) except -1:
     if isinstance(value, _np_bool):
-        return _checked(rlw_rlx_put_boolean(&out.writer, bool(value)))
+        return put_ok(rlw_rlx_put_boolean(&out.writer, bool(value)))
     if isinstance(value, _np_integer) and not isinstance(value, _np_timedelta):
         # Never TYPE_UINT4, which ends the connection to RELAAX's own program.
         return _put_int(out, int(value), path, value.itemsize == 8)
     if isinstance(value, _np_floating):
-        return _checked(rlw_rlx_put_double(&out.writer, float(value)))
+        return put_ok(rlw_rlx_put_double(&out.writer, float(value)))
     raise EncodeError(
         f"RLX has no type for a {type(value).__qualname__} scalar: send it as an array with "
         f"numpy.asarray(value)",
@@ -253,13 +241,13 @@ cdef int _put_scalar(RLXEncoder self, Output *out, object value, const Step *pat
 cdef int _put_other(RLXEncoder self, Output *out, object value, uint32_t depth,
                     const Step *path) except -1:
     if isinstance(value, bool):
-        return _checked(rlw_rlx_put_boolean(&out.writer, value))
+        return put_ok(rlw_rlx_put_boolean(&out.writer, value))
     if isinstance(value, int):
         return _put_int(out, int(value), path, False)
     if isinstance(value, float):
-        return _checked(rlw_rlx_put_double(&out.writer, float(value)))
+        return put_ok(rlw_rlx_put_double(&out.writer, float(value)))
     if isinstance(value, str):
-        _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_STRING))
+        put_ok(rlw_rlx_put_type(&out.writer, RLW_RLX_STRING))
         return _put_text(self, out, <str> value, path)
     if isinstance(value, dict):
         return _put_dict(self, out, dict(value), depth, path)  # in the order of its own iterator
@@ -270,14 +258,11 @@ cdef int _put_other(RLXEncoder self, Output *out, object value, uint32_t depth,
     if isinstance(value, _np_generic) and not isinstance(value, _np_bytes):
         return _put_scalar(self, out, value, path)
     if value is NONE:
-        return _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_NONE))
+        return put_ok(rlw_rlx_put_type(&out.writer, RLW_RLX_NONE))
     image = _as_image(value, path)
     if image is not None:
         return _put_image(self, out, image, path)
-    try:
-        array = foreign_array(value)
-    except EncodeError as problem:
-        raise EncodeError(problem.reason, path=path_of(path)) from problem.__cause__
+    array = foreign_array(value, path)
     if array is None:
         raise EncodeError(
             f"RLX has no type for {type(value).__qualname__}: expected None, bool, int, float, "
@@ -291,13 +276,13 @@ cdef int _put(RLXEncoder self, Output *out, object value, uint32_t depth,
               const Step *path) except -1:
     kind = type(value)
     if kind is float:
-        return _checked(rlw_rlx_put_double(&out.writer, PyFloat_AS_DOUBLE(value)))
+        return put_ok(rlw_rlx_put_double(&out.writer, PyFloat_AS_DOUBLE(value)))
     if value is None:
-        return _checked(rlw_rlx_put_null(&out.writer))
+        return put_ok(rlw_rlx_put_null(&out.writer))
     if kind is bool:
-        return _checked(rlw_rlx_put_boolean(&out.writer, value is True))
+        return put_ok(rlw_rlx_put_boolean(&out.writer, value is True))
     if kind is str:
-        _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_STRING))
+        put_ok(rlw_rlx_put_type(&out.writer, RLW_RLX_STRING))
         return _put_text(self, out, <str> value, path)
     if kind is int:
         return _put_int(out, value, path, False)
@@ -365,13 +350,13 @@ cdef class RLXEncoder(PartsEncoder):
         out.start = RLW_NETSTRING_ROOM if self.framed else 0
         out.writer.at += out.start
         _count_items(self, out, PyDict_Size(message), 0, NULL)
-        _checked(rlw_rlx_put_version(&out.writer))
+        put_ok(rlw_rlx_put_version(&out.writer))
         _put_entries(self, out, <dict> message, 0, NULL)
         size = output_size(out)
         if size > self._message:
             raise LimitExceeded("message", self._message, size)
         if self.framed:
-            _checked(rlw_put(&out.writer, b",", 1))
+            put_ok(rlw_put(&out.writer, b",", 1))
             prefix = rlw_netstring_prefix_before(out.writer.start + out.start, size)
             out.start = prefix - out.writer.start
         return 0
