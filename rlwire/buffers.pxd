@@ -6,6 +6,11 @@ cdef class Block:
     cdef uint8_t *data
     cdef readonly Py_ssize_t size
     cdef void *_allocation
+    cdef uint8_t *_begin
+    cdef Py_ssize_t _length
+
+    cdef void narrow(self, const uint8_t *begin, Py_ssize_t length) noexcept
+    cdef object view(self, const uint8_t *begin, Py_ssize_t length)
 
 
 cdef class Arena:

@@ -53,7 +53,10 @@ def live_blocks() -> int:
 
 
 cdef class Block:
-    """Writable, uninitialised memory on a 64-byte boundary; buffers of it keep it alive."""
+    """Writable, uninitialised memory on a 64-byte boundary; buffers of it keep it alive.
+
+    They are of the whole block, or of the part that `narrow` set last.
+    """
 
     def __cinit__(self, Py_ssize_t size):
         cdef uintptr_t address
@@ -65,6 +68,7 @@ cdef class Block:
         address = <uintptr_t> self._allocation
         self.data = <uint8_t *> self._allocation + (64 - address % 64) % 64
         self.size = size
+        self.narrow(self.data, size)
         if RLWIRE_DEBUG_FLAG:
             global rlw_live_blocks
             rlw_live_blocks += 1
@@ -80,7 +84,15 @@ cdef class Block:
         return self.size
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
+        PyBuffer_FillInfo(view, self, self._begin, self._length, 0, flags)
+
+    cdef void narrow(self, const uint8_t *begin, Py_ssize_t length) noexcept:
+        self._begin, self._length = <uint8_t *> begin, length
+
+    cdef object view(self, const uint8_t *begin, Py_ssize_t length):
+        """Return a memoryview of a part: one object, where slicing takes two."""
+        self.narrow(begin, length)
+        return PyMemoryView_FromObject(self)
 
 
 cdef class Arena:
@@ -96,6 +108,7 @@ cdef class Arena:
             self._spare = None
             if block.size >= size and rlw_sole_owner(block):
                 self._spare = block
+                block.narrow(block.data, block.size)
                 return block
         block = Block(size)
         if size <= self.keep:

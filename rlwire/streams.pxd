@@ -51,7 +51,7 @@ cdef class StreamCore(FrameReader):
     cdef object _timeouts, _tap
     cdef object _session_send, _session_receive, _session_receive_whole, _session_receive_rest
     cdef object _session_output, _session_reject, _session_close_message
-    cdef bint _active
+    cdef bint _active, _keeps_blocks
     cdef int _phase
     cdef bint _stopping
     cdef list _events
@@ -67,6 +67,7 @@ cdef class StreamCore(FrameReader):
 
     cdef int _add_greeting(self, object error, object data) except -1
     cpdef object feed(self, Py_ssize_t have)
+    cdef bint _fills_block(self, Py_ssize_t have) noexcept
     cpdef object next(self)
     cpdef object put(self, object event)
     cpdef bint may_wait(self, bint more=*)

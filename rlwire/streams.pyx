@@ -142,7 +142,9 @@ cdef class FrameReader:
         cdef Py_ssize_t size = 0
         self._space(&size)
         if self._block is not None and self._have < self._size:
-            return memoryview(self._block)[self._pad + self._have : self._pad + self._size]
+            return self._block.view(
+                self._block.data + self._pad + self._have, self._size - self._have
+            )
         return self._view[self._end :] if self._end else self._view
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
@@ -222,7 +224,7 @@ cdef class FrameReader:
 
     cdef object _pop_block(self):
         """Return the complete frame in the block."""
-        block = memoryview(self._block)[self._pad : self._pad + self._size]
+        block = self._block.view(self._block.data + self._pad, self._size)
         self._likely, self._likely_pad = self._size, self._pad
         self.expecting = self._size <= _LIKELY_MAX
         self.direct = False
@@ -238,8 +240,7 @@ cdef class FrameReader:
         cdef char *store
         if not have:
             return False
-        block_view = memoryview(block)[self._pad : self._pad + self._size]
-        if self._frame_size(block_view, 0, have) == self._size:
+        if self._frame_size(block.view(block.data + self._pad, have), 0, have) == self._size:
             self._want = self._size
             self.direct = True
             return True
@@ -323,6 +324,7 @@ cdef class StreamCore(FrameReader):
         self.ended = self.late = self.silence = ""
         self._timeouts = timeouts
         self._active = session.active
+        self._keeps_blocks = layer.keeps_blocks
         self._session_send = layer.send
         self._session_receive = layer.receive
         self._session_receive_whole = layer.receive_whole
@@ -394,12 +396,18 @@ cdef class StreamCore(FrameReader):
 
     cpdef object feed(self, Py_ssize_t have):
         """Process `have` bytes in `room()`, 0 for the end of the stream; return as `next`."""
-        if self.at_message_start and have:
+        cdef Block block = self._block
+        if have and (self.at_message_start or self._fills_block(have)):
             try:
-                events = self._session_receive_whole(self._store, have)
+                if block is not None:
+                    block.narrow(block.data + self._pad, have)
+                    self._block = None
+                events = self._session_receive_whole(
+                    self._store if block is None else block, have
+                )
             except RlwireError as error:
                 self.count += 1
-                self._add_greeting(error, self._store[: min(have, 16)])
+                self._add_greeting(error, self._store if block is None else block)
                 self._failed(error, True)
                 raise
             if events is not None:
@@ -412,6 +420,7 @@ cdef class StreamCore(FrameReader):
                 self._queue_events(events)
                 return self.next()
             self.at_message_start = False
+            self._block = block
         if self._phase == CLOSING or self._phase == LINGERING:
             if not have:
                 self.eof()
@@ -424,6 +433,18 @@ cdef class StreamCore(FrameReader):
         else:
             self.eof()
         return self.next()
+
+    cdef bint _fills_block(self, Py_ssize_t have) noexcept:
+        """Return whether one read has filled a block for a session that keeps them."""
+        return (
+            self._keeps_blocks
+            and self._block is not None
+            and self._have == 0
+            and have == self._size
+            and self._phase == OPEN
+            and self._events is None
+            and not self._unread
+        )
 
     cpdef object next(self):
         """Return the next event, or `NOTHING` if bytes are missing.

@@ -220,6 +220,8 @@ cdef object memory_owner(object source, const uint8_t *start):
     if PyBytes_CheckExact(source) or type(source) is Block:
         return source
     # A memoryview gets its own view, because the caller may release it.
+    if type(source) is memoryview and type(PyMemoryView_GET_BUFFER(source).obj) is Block:
+        return <object> PyMemoryView_GET_BUFFER(source).obj
     view = PyMemoryView_FromObject(source)
     if <const uint8_t *> PyMemoryView_GET_BUFFER(view).buf != start:
         raise BufferError(

@@ -51,6 +51,7 @@ class Layer:
             has a handshake.
         active: whether the layer is active. `output`, `tick`, `close_message` and `stream_ended`
             are called for active layers only.
+        keeps_blocks: whether `receive_whole` accepts a `Block`, which then belongs to the layer.
         closes_first: whether this side closes the stream first, after both close messages.
         ends_by_reset: whether a reset between two messages is a normal end: the layer sends
             unrequested messages, and its protocol has no close message.
@@ -65,6 +66,7 @@ class Layer:
     unread: bool
     password_check: PasswordCheck | None
     active = False
+    keeps_blocks = False
     closes_first = False
     ends_by_reset = False
     admitted = True
@@ -132,7 +134,8 @@ class Layer:
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         """Receive ``buffer[:size]`` if it is exactly one frame, else return None without effect.
 
-        The transport reuses the buffer: events must not refer to it.
+        The transport reuses the buffer: events must not refer to it. If this layer `keeps_blocks`,
+        it may be a `Block` instead of a bytearray, to which events may refer.
         """
         return None
 

@@ -55,6 +55,12 @@ cdef class Http2Core:
     cdef Py_ssize_t _turn
     cdef Stream _attached
 
+    cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end) except -1
+    cpdef Py_ssize_t data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end) except -1
+    cpdef list receive_whole(self, object buffer, Py_ssize_t size)
+    cpdef list receive(self, object frame)
+    cpdef list receive_rest(self)
+    cpdef list send(self, object event)
     cdef list _frame(self, object frame, const uint8_t *data, size_t size)
     cdef list _tell(self, object event)
     cpdef int count_control_frame(self) except -1

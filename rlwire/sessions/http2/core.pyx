@@ -174,7 +174,7 @@ cdef class Http2Core:
 
     # Receiving.
 
-    def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
+    cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end) except -1:
         """Return the size of the frame, or of a client's preface, at `start`; 0 if unknown.
 
         A frame of an unknown type is split into its head and pieces of any size.
@@ -196,7 +196,7 @@ cdef class Http2Core:
         finally:
             PyBuffer_Release(&view)
 
-    def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
+    cpdef Py_ssize_t data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end) except -1:
         """Return the offset from `start` of a frame's array, or of its message; 0 if unknown."""
         cdef Stream stream
         cdef Py_ssize_t more
@@ -216,7 +216,7 @@ cdef class Http2Core:
         # Without more bytes than these the array may still be found.
         return at + more if more or end - start >= SMALL else 0
 
-    def receive_whole(self, object buffer, Py_ssize_t size):
+    cpdef list receive_whole(self, object buffer, Py_ssize_t size):
         """Receive the message of a single DATA frame that fills `buffer[:size]`.
 
         Returns None for anything else, without any effect.
@@ -226,7 +226,7 @@ cdef class Http2Core:
         cdef rlw_h2_head head
         cdef Stream stream = self._last
         cdef uint32_t length = 0
-        cdef bytes message = None
+        cdef object message = None
         if self.rules.first or self.rules.block or self._skip:
             return None
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -251,7 +251,10 @@ cdef class Http2Core:
                 return None
             if length != rlw_left(&c):
                 return None
-            message = PyBytes_FromStringAndSize(<const char *> c.at, length)
+            if length > SMALL and type(buffer) is Block:
+                message = (<Block> buffer).view(c.at, length)
+            else:
+                message = PyBytes_FromStringAndSize(<const char *> c.at, length)
         finally:
             PyBuffer_Release(&view)
         self.receive_window -= head.size
@@ -264,7 +267,7 @@ cdef class Http2Core:
             events = events + [None]
         return events
 
-    def receive(self, object frame):
+    cpdef list receive(self, object frame):
         """Receive one frame, or the preface; return the events of the messages that it completes.
 
         None among them means that `output` has buffers. The core may keep the frame.
@@ -277,7 +280,7 @@ cdef class Http2Core:
         finally:
             PyBuffer_Release(&view)
 
-    def receive_rest(self):
+    cpdef list receive_rest(self):
         """Return the events of further messages of the last frame. Call it while `unread`."""
         cdef Py_buffer view
         frame, self._rest = self._rest, None
@@ -570,7 +573,7 @@ cdef class Http2Core:
 
     # Sending.
 
-    def send(self, object event):
+    cpdef list send(self, object event):
         """Return the buffers of an event of the attached layer; empty if they are queued."""
         if self.send_error is not None:
             raise LocalProtocolError(self.send_error)

@@ -76,6 +76,7 @@ class Http2Session(Layer):
     """
 
     active = True
+    keeps_blocks = True
 
     def __init__(
         self,
@@ -162,21 +163,24 @@ class Http2Session(Layer):
         if self.phase is not _OPEN:
             return None
         found = self.core.receive_whole(buffer, size)
-        return found if self.core.frame_event is None else self._guarded(list)  # the layer failed
+        return found if self.core.frame_event is None else self._guarded(None, [])  # it failed
 
     def receive(self, message: Buffer) -> list[Any]:
-        return self._guarded(self.core.receive, message)
+        return self._guarded(message, None)
 
     def receive_rest(self) -> list[Any]:
-        return self._guarded(self.core.receive_rest)
+        return self._guarded(None, None)
 
-    def _guarded(self, receive: Callable[..., list[Any]], *frame: Buffer) -> list[Any]:
-        """Return the events of a frame, and those of what happened to streams."""
+    def _guarded(self, frame: Buffer | None, found: list[Any] | None) -> list[Any]:
+        """Return the events of a frame or of the rest of one, and of what happened to streams."""
         self.unread = False
         if self.phase is _CLOSED:
             return []
         try:
-            found = receive(*frame)
+            if frame is not None:
+                found = self.core.receive(frame)
+            elif found is None:
+                found = self.core.receive_rest()
             self.unread = self.core.unread
             if self.core.frame_event is not None:
                 for event in self._react():

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from rlwire.buffers import Arena
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.frames import Compressed, Http2Error
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
@@ -114,6 +115,22 @@ def test_receive_whole_accepts_only_complete_messages():
         assert server.receive_whole(wire, len(wire)) is None
     assert server.window == stream.receive_window
     assert server.receive_whole(good, len(good)) == [b"hello"]
+
+
+def test_receive_whole_keeps_a_block_that_it_is_given():
+    server, stream = opened(False)
+    good = data(message(b"hello" * 2000))
+    arena = Arena()
+    block = arena.take(len(good))
+    memoryview(block)[:] = good
+    assert server.receive_whole(block, len(good) - 1) is None
+    [event] = server.receive_whole(block, len(good))
+    assert event == b"hello" * 2000
+    assert event.obj is block
+    assert server.window - stream.receive_window == 10_005
+    assert arena.take(10) is not block, "the event refers to it"
+    del event, block
+    assert len(memoryview(arena.take(10))) == 10
 
 
 STREAM_FAILURES = {

@@ -7,11 +7,24 @@ import pytest
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.frames import Http2Error
 from rlwire.codecs.http2.headers import Headers
+from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
+from rlwire.streams import NOTHING, StreamCore
+from rlwire.transports.sockets import Timeouts
 from tests.raising import raised, raised_with
-from tests.sessions.http2.peers import METHOD, Raw, begin, block, data, fields, message, raw_server
+from tests.sessions.http2.peers import (
+    METHOD,
+    Raw,
+    begin,
+    block,
+    data,
+    fields,
+    frames_of,
+    message,
+    raw_server,
+)
 
 ANSWER = [(":status", "200"), ("content-type", "application/grpc")]
 TRAILERS = [("grpc-status", "0")]
@@ -32,6 +45,56 @@ def raw_client(settings=None, **options):
     raw.say(frames.settings(settings or {}))
     raw.began = raw.hear()
     return raw
+
+
+def split(body):
+    return data(message(body)[:5000]) + data(message(body)[5000:])
+
+
+LARGE = [data(message(bytes([number]) * 20_000)) for number in range(3)]
+READS = {
+    "the same size": [*LARGE],
+    "a ping between": [LARGE[0], frames.ping(), LARGE[1]],
+    "a ping behind": [LARGE[0], LARGE[1] + frames.ping(), LARGE[2]],
+    "another size": [*LARGE, data(message(b"small")), data(message(bytes(20_010))), LARGE[0]],
+    "two frames": [*LARGE, split(bytes(20_000 - 9)), LARGE[0]],
+    "other frames of the size": [
+        *(LARGE[0], data(b"\1" + message(bytes(19_998)) + b"\0", frames.PADDED)),
+        *(LARGE[1], frames.frame(77, 0, 0, bytes(20_005)), LARGE[2]),
+    ],
+    "two messages": [LARGE[0], data(message(bytes(9000)) + message(bytes(10_995))), LARGE[1]],
+    "the end": [LARGE[0], frames.frame(0, frames.END_STREAM, 1, message(bytes(20_000)))],
+    "compressed": [LARGE[0], data(message(bytes(20_000), 1))],
+    "too large": [LARGE[0], data(message(bytes(30_000)))],
+    "another stream": [LARGE[0], data(message(bytes(20_000)), number=3)],
+    "a closed window": [*LARGE * 80],
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_messages_that_fill_a_read_are_received_as_those_in_pieces(name):
+    found = []
+    for chunk in (2**20, 1000):
+        session = GrpcClientSession(GrpcRawMessages(), METHOD, limits=Limits(received=25_000))
+        core = StreamCore(session, "the peer", Timeouts())
+        core.begin(5.0)
+        events: list = []
+        try:
+            for read in (frames.settings({}), answer(ANSWER), *READS[name]):
+                while read:
+                    room = core.room()
+                    count = min(len(room), len(read), chunk)
+                    room[:count], read = read[:count], read[count:]
+                    event = core.feed(count)
+                    while event is not NOTHING:
+                        events.append(bytes(event))
+                        event = core.next()
+        except RlwireError as error:
+            events.append((type(error), str(error)))
+        core.queue_output()
+        sent = [kind for kind, *_ in frames_of(core.output())[3:]]
+        found.append((events, sent, core.counts.received, core.phase))
+    assert found[0] == found[1]
 
 
 # Faults, of which the peer is told by name (sections 5.4.1 and 5.4.2).
