@@ -42,24 +42,11 @@ class ServedAgent:
         self.stepping = False  # whether a step is in progress
         self.waiting = False  # whether that step waits for other agents
         self.left = False
-        self._request = getattr(environment, "request", None)
-
-    def step(self, event: Step) -> StepResult | DeferredReply:
-        agent = self.environment
-        with self.served.call_lock:
-            self._check()
-            if self._request is not None:
-                self._request(event.requested_observations)
-            result = agent.step(event.actions) if self.running else agent.begin()
-        if not isinstance(result, (StepResult, DeferredReply)):
-            raise TypeError(
-                f"{type(agent).__name__} must return a StepResult, not a {type(result).__name__}"
-            )
-        return result
+        self.request = getattr(environment, "request", None)
 
     def reset(self, settings: Settings) -> None:
         with self.served.call_lock:
-            self._check()
+            self.check()
             self.environment.reset(settings)
 
     def close(self) -> None:
@@ -75,7 +62,7 @@ class ServedAgent:
             except BaseException as error:
                 report(self.served.log, self.peer, "the agent's close()", error)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self.left:
             raise StatusError(Code.ABORTED, "the agent is no longer in the world")
 
@@ -93,7 +80,9 @@ class ServedWorld:
     """A world with its agents, pending resets and held steps.
 
     `lock` guards the fields and is held briefly, `call_lock` guards the user's world. `call_lock`
-    is never acquired under `lock`, and neither is held while a deferred reply is set.
+    is never acquired under `lock`, and neither is held while a deferred reply is set. Only a step
+    does without `lock`: it sets `stepping` before it reads `resets`, and `advance` is called after
+    a reset is in `resets`, so one of the two threads sees the other.
     """
 
     def __init__(self, name: str, world: World, log: Log, destroy_when_empty: bool = False) -> None:
@@ -143,13 +132,35 @@ class ServedWorld:
 
     def step(self, agent: ServedAgent, event: Step) -> Reply:
         """Carry out an agent's step, or hold it until pending resets are done."""
-        with self.lock:
-            if self.resets and not agent.running:
-                reply = DeferredReply()
-                self.held[agent] = event, reply
-                return reply
-            agent.stepping = True
-        return self._step(agent, event)
+        agent.stepping = True
+        if self.resets and not agent.running and (held := self._hold(agent, event)) is not None:
+            return held
+        environment = agent.environment
+        try:
+            with self.call_lock:
+                if agent.left:
+                    agent.check()
+                if agent.request is not None:
+                    agent.request(event.requested_observations)
+                result = environment.step(event.actions) if agent.running else environment.begin()
+            if not isinstance(result, (StepResult, DeferredReply)):
+                raise TypeError(
+                    f"{type(environment).__name__} must return a StepResult, not a "
+                    f"{type(result).__name__}"
+                )
+        except BaseException:
+            self._stepped(agent)
+            self._settle()
+            raise
+        if isinstance(result, DeferredReply):
+            return self._wait(agent, result)
+        if self.resets or agent.missed_end:
+            return self._stepped(agent, result)
+        agent.was_running, agent.running = agent.running, result.state == RUNNING
+        agent.stepping = False
+        if self.resets:  # requested meanwhile
+            self.advance()
+        return result
 
     def reset(self, agent: ServedAgent, settings: Settings) -> None:
         """End one agent's sequence; does nothing without a sequence and settings."""
@@ -257,15 +268,19 @@ class ServedWorld:
         except BaseException as error:
             report(self.log, self, "the world's close()", error)
 
-    def _step(self, agent: ServedAgent, event: Step) -> Reply:
-        try:
-            result = agent.step(event)
-        except BaseException:
-            self._stepped(agent)
-            self._settle()
-            raise
-        if isinstance(result, StepResult):
-            return self._stepped(agent, result)
+    def _hold(self, agent: ServedAgent, event: Step) -> Reply | None:
+        """Hold a step until pending resets are done; None if there are none any more."""
+        with self.lock:
+            if not self.resets:
+                return None
+            agent.stepping = False
+            reply = DeferredReply()
+            self.held[agent] = event, reply
+        self.advance()  # a reset may have waited for `stepping`
+        return reply.result() if reply.done() else reply
+
+    def _wait(self, agent: ServedAgent, result: DeferredReply) -> Reply:
+        """Return the reply to a step that waits for other agents."""
         reply = DeferredReply()
         with self.lock:
             agent.waiting = True
@@ -299,7 +314,7 @@ class ServedWorld:
 
     def _release(self, agent: ServedAgent, event: Step, held: DeferredReply) -> None:
         try:
-            reply = self._step(agent, event)
+            reply = self.step(agent, event)
         except BaseException as error:
             reply = report(self.log, agent.peer, "step", error)
         if isinstance(reply, DeferredReply):

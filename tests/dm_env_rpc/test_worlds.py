@@ -1,5 +1,6 @@
 """A server's worlds by name, what a connection's handler answers, and steps of a shared world."""
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from hypothesis.strategies import integers
 from rlwire.codecs import dm_env_rpc as d
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
+from rlwire.dm_env_rpc.served_world import ServedAgent, ServedWorld
 from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.sessions.dm_env_rpc import Code
@@ -596,3 +598,36 @@ class Rooms(RuleBasedStateMachine):
 
 Rooms.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)
 TestRooms = Rooms.TestCase
+
+
+class Interposed(ServedAgent):
+    """Calls `meanwhile` once, when a step has just set `stepping`."""
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "stepping" and value and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_reset_requested_as_a_step_starts_neither_hangs_nor_is_lost(running):
+    world = World()
+    served = ServedWorld("", world, logging.getLogger(__name__))
+    agent = served.join({}, "peer")
+    if running:
+        assert served.step(agent, d.Step()).state == RUNNING
+    del world.log[:]
+    asked = []
+    agent.meanwhile = lambda: asked.append(served.reset_world({}, None, "other"))
+    agent.__class__ = Interposed
+    result = served.step(agent, d.Step())
+    (reset,) = asked
+    assert reset.done() and isinstance(reset.result(), d.ResetWorldResponse)
+    if running:  # the step ends the sequence, and then comes the reset
+        assert result.state == INTERRUPTED
+        assert world.log == ["A.step", "reset", "A.reset"]
+    else:
+        assert result.state == RUNNING
+        assert world.log == ["reset", "A.reset", "A.begin"]
+    assert not agent.stepping and not served.held and not served.resets
