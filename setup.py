@@ -85,6 +85,8 @@ LAYER = "rlwire.sessions.layer"  # always compiled, because MODULES inherit its 
 # it. Uncompiled they behave the same, but slower.
 PYTHON_MODULES: list[str] = [
     "rlwire.dm_env_rpc.shared_connections",
+    "rlwire.dm_env_rpc.spaces",
+    "rlwire.dm_env_rpc.step_converter",
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
     "rlwire.codecs.lerobot",

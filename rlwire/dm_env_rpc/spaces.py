@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +52,7 @@ _CARRIED = ("b1", "f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8")
 _TENSORS = frozenset(map(np.dtype, _CARRIED))
 _WIDER = {"f2": "f4", "i2": "i4", "u2": "u4"}
 
-Convert = Callable[[Any], Any]
+_ndarray = np.ndarray
 
 # A peer's few bytes must not become many objects or much memory.
 _settings = InfoCodec(dataclasses.replace(DEFAULT, expanded=1 << 24, items=1 << 16))
@@ -76,12 +76,18 @@ def spaces_in(name: str, limits: Limits) -> DescribedSpaces | None:
         ) from None
 
 
-class Tensor(NamedTuple):
+class Tensor:
     """A tensor's spec, and conversions between wire values and the environment's values."""
 
-    spec: TensorSpec
-    to_wire: Convert
-    to_native: Convert
+    def __init__(self, spec: TensorSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+
+    def to_wire(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def to_native(self, value: Any) -> Any:
+        raise NotImplementedError
 
 
 class Structure:
@@ -107,8 +113,6 @@ class Structure:
         self._single = self.leaves[0] if tree.is_leaf else None
         self.specs = [leaf.spec for leaf in self.leaves]
         self.names = [spec.name for spec in self.specs]
-        self._to_wire = [(leaf.spec.name, leaf.to_wire) for leaf in self.leaves]
-        self._to_native = [(leaf.spec.name, leaf.to_native) for leaf in self.leaves]
         if len(set(self.names)) != len(self.names):
             twice = min(name for name, count in Counter(self.names).items() if count > 1)
             raise EncodeError(f"two tensors of the {what} have the name {twice!r}")
@@ -116,22 +120,22 @@ class Structure:
 
     def flatten(self, value: Any, tensors: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return a value's tensors by name, added to `tensors`."""
-        tensors = {} if tensors is None else tensors
+        if tensors is None:
+            tensors = {}
         single = self._single
         if single is not None:
-            tensors[single.spec.name] = single.to_wire(value)
+            tensors[single.name] = single.to_wire(value)
             return tensors
-        for (name, to_wire), part in zip(self._to_wire, self._tree.parts(value), strict=False):
-            tensors[name] = to_wire(part)
+        for leaf, part in zip(self.leaves, self._tree.parts(value), strict=False):
+            tensors[leaf.name] = leaf.to_wire(part)
         return tensors
 
     def build(self, tensors: Mapping[str, Any]) -> Any:
         """Return the value of these tensors; all names are required."""
         single = self._single
         if single is not None:
-            value = tensors[single.spec.name]  # of `to_native`'s type if it is a scalar
-            return value if type(value) is single.to_native else single.to_native(value)
-        return self._tree.build([to_native(tensors[name]) for name, to_native in self._to_native])
+            return single.to_native(tensors[single.name])
+        return self._tree.build([leaf.to_native(tensors[leaf.name]) for leaf in self.leaves])
 
     def fill(self, number: float) -> dict[str, Any]:
         """Return tensors filled with a number, clipped to their bounds."""
@@ -196,25 +200,42 @@ def plain_setting(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _number_to_wire(name: str, wire: np.dtype[Any], exact: bool = True) -> Convert:
-    scalar = wire.type
-    floating, boolean = wire.kind == "f", wire.kind == "b"
-    plain = (scalar, float) if wire.char == "d" else (scalar,)  # the encoder converts a float
-    least, most = exact_range(wire)
+class _Numbers(Tensor):
+    def __init__(self, spec: TensorSpec, wire: np.dtype[Any], leaf: Leaf) -> None:
+        Tensor.__init__(self, spec)
+        self._wire, self._native = wire, leaf.dtype
+        self._scalar, self._type = wire.type, leaf.dtype.type
+        self._floating, self._boolean = wire.kind == "f", wire.kind == "b"
+        self._double = wire.char == "d"
+        self._least, self._most = exact_range(wire)
+        self._exact = leaf.space is not None
+        self._same = wire == leaf.dtype
+        self._single = leaf.is_scalar and not leaf.shape
+        self._stacked: bool | None = getattr(leaf.space, "stack", None)  # of a Sequence
 
-    def to_wire(value: Any) -> Any:
+    def to_wire(self, value: Any) -> Any:
         kind = type(value)
-        if kind in plain or (exact and kind is np.ndarray and value.dtype == wire):
+        if kind is self._scalar or (kind is _ndarray and self._exact and value.dtype == self._wire):
             return value
-        if kind is int and not boolean and least <= value <= most:
+        if kind is float and self._floating:  # as most rewards are; the encoder converts a double
+            return value if self._double else self._scalar(value)
+        if kind is int and not self._boolean and self._least <= value <= self._most:
             return value  # the encoder converts it
-        if floating and kind is float:  # as most rewards are
-            return scalar(value)
-        if not exact:
-            return scalar(_real(value, name))
-        return cast(value, wire, repr(name))
+        if not self._exact:
+            return self._scalar(_real(value, self.name))
+        return cast(value, self._wire, repr(self.name))
 
-    return to_wire
+    def to_native(self, value: Any) -> Any:
+        if not self._same:
+            value = cast(value, self._native, repr(self.name))
+        elif self._single:
+            return value if type(value) is self._type else self._type(value)
+        elif self._stacked is None and type(value) is _ndarray and value.flags.carray:
+            return value
+        if self._stacked is not None:  # no copy: a broadcast may be longer than memory
+            return value if self._stacked else tuple(value)
+        # A copy of a read-only view, such as a broadcast, or of one that is not aligned.
+        return self._type(value) if self._single else np.array(value, dtype=self._native)
 
 
 def _real(value: Any, name: str) -> float:
@@ -232,7 +253,8 @@ def _real(value: Any, name: str) -> float:
 
 def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     if leaf.text is not None:
-        return _text_tensor(leaf, name, checked)
+        spec = codec.make_spec(name, leaf.shape, codec.DataType.STRING)
+        return _Texts(spec, leaf, checked)
     shape, native = leaf.shape, leaf.dtype
     code = f"{native.kind}{native.itemsize}"
     code = _WIDER.get(code, code)
@@ -241,25 +263,7 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     wire = np.dtype(code)
     low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
     spec = codec.make_spec(name, shape, wire, low, high)
-    single = leaf.is_scalar and not shape
-    if single and wire == native:
-        return Tensor(spec, _number_to_wire(name, wire, leaf.space is not None), native.type)
-
-    stacked = getattr(leaf.space, "stack", None)  # of a Sequence
-
-    same = wire == native
-
-    def to_native(value: Any) -> Any:
-        if not same:
-            value = cast(value, native, repr(name))
-        elif stacked is None and type(value) is np.ndarray and value.flags.carray:
-            return value
-        if stacked is not None:  # no copy: a broadcast may be longer than memory
-            return value if stacked else tuple(value)
-        # A copy of a read-only view, such as a broadcast, or of one that is not aligned.
-        return native.type(value) if single else np.array(value, dtype=native)
-
-    return Tensor(spec, _number_to_wire(name, wire), to_native)
+    return _Numbers(spec, wire, leaf)
 
 
 def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
@@ -275,31 +279,32 @@ def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
     return None if any(size < 0 for size in shape) else np.broadcast_to(array, shape)
 
 
-def _text_tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
-    shape, space = leaf.shape, leaf.space
-    checked = checked and hasattr(space, "max_length")
+class _Texts(Tensor):
+    def __init__(self, spec: TensorSpec, leaf: Leaf, checked: bool) -> None:
+        Tensor.__init__(self, spec)
+        self._leaf = leaf
+        self._checked = checked and hasattr(leaf.space, "max_length")
 
-    def native(text: Any) -> Any:
-        return str(text).encode() if leaf.text is bytes else str(text)
+    def to_wire(self, value: Any) -> Any:
+        return _text(value, self.name)
 
-    def to_native(value: Any) -> Any:
-        if not shape:
-            text = native(np.asarray(value).item())
-            if checked and not space.contains(text):
+    def to_native(self, value: Any) -> Any:
+        leaf, space = self._leaf, self._leaf.space
+        array = np.asarray(value)
+        texts = [str(item).encode() if leaf.text is bytes else str(item) for item in array.flat]
+        if not leaf.shape:
+            (text,) = texts
+            if self._checked and not space.contains(text):
                 raise EncodeError(
-                    f"{name!r} must have {space.min_length} to {space.max_length} characters, from "
-                    f"{space.characters!r}"
+                    f"{self.name!r} must have {space.min_length} to {space.max_length} characters, "
+                    f"from {space.characters!r}"
                 )
             return text
-        array = np.asarray(value)
         if hasattr(space, "stack"):  # a Sequence
-            return tuple(map(native, array.flat))
+            return tuple(texts)
         items = np.empty(array.shape, object)
-        items.reshape(-1)[:] = [native(text) for text in array.flat]
+        items.reshape(-1)[:] = texts
         return items.astype(leaf.dtype)
-
-    spec = codec.make_spec(name, shape, codec.DataType.STRING)
-    return Tensor(spec, lambda value: _text(value, name), to_native)
 
 
 def _text(value: Any, name: str) -> Any:

@@ -100,7 +100,9 @@ class StepConverter:
     def first(self, observation: Any, info: Mapping[str, Any]) -> StepResult:
         """Return the result of a reset."""
         if self._is_dm_env:  # its driver's info is reward and discount
-            return self._result(RUNNING, observation, info.get("reward"), info.get("discount"))
+            return self._result(
+                RUNNING, observation, info.get("reward"), info.get("discount"), None
+            )
         return self._result(RUNNING, observation, None, None, info if self._infos else {})
 
     def stepped(
@@ -109,7 +111,7 @@ class StepConverter:
         """Return the result of a step."""
         state = TERMINATED if terminated else INTERRUPTED if truncated else RUNNING
         if self._is_dm_env:
-            return self._result(state, observation, reward, info.get("discount"))
+            return self._result(state, observation, reward, info.get("discount"), None)
         info = info if self._infos else {}
         if terminated and truncated and self._info_codec is not None:
             info = {**(info if isinstance(info, Mapping) else {}), TRUNCATED: True}
@@ -117,15 +119,10 @@ class StepConverter:
 
     def interrupted(self, observation: Any) -> StepResult:
         """Return the result of a step that another agent has interrupted."""
-        return self._result(INTERRUPTED, observation, 0.0, 1.0)
+        return self._result(INTERRUPTED, observation, 0.0, 1.0, None)
 
     def _result(
-        self,
-        state: EnvironmentStateType,
-        observation: Any,
-        reward: Any,
-        discount: Any,
-        info: Any = None,
+        self, state: EnvironmentStateType, observation: Any, reward: Any, discount: Any, info: Any
     ) -> StepResult:
         observations = self._observations.flatten(observation)
         if reward is None or discount is None:

@@ -1,0 +1,38 @@
+# Types for spaces.py, which is compiled.
+cimport cython
+
+
+cdef class Tensor:
+    cdef readonly object spec
+    cdef readonly str name
+
+    cpdef object to_wire(self, object value)
+    cpdef object to_native(self, object value)
+
+
+cdef class _Numbers(Tensor):
+    cdef object _wire, _native, _scalar, _type, _least, _most, _stacked
+    cdef bint _floating, _boolean, _double, _exact, _same, _single
+
+    cpdef object to_wire(self, object value)
+    cpdef object to_native(self, object value)
+
+
+cdef class _Texts(Tensor):
+    cdef object _leaf
+    cdef bint _checked
+
+    cpdef object to_wire(self, object value)
+    cpdef object to_native(self, object value)
+
+
+cdef class Structure:
+    cdef object _tree
+    cdef Tensor _single
+    cdef readonly bint is_leaf
+    cdef readonly str what
+    cdef readonly list leaves, specs, names
+
+    @cython.locals(leaf=Tensor)
+    cpdef dict flatten(self, object value, dict tensors=*)
+    cpdef object build(self, object tensors)
