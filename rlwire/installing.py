@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import threading
 from typing import Any
 
@@ -47,11 +47,7 @@ def uninstall(library: str) -> None:
 
 
 def _drop_in(library: str) -> Any:
-    try:
-        module, _, name = LIBRARIES[library][0].partition(":")
-    except (KeyError, TypeError):
-        raise ValueError(
-            f"no drop-in for {library!r}; expected one of {', '.join(map(repr, LIBRARIES))}"
-        ) from None
-    found = importlib.import_module(module)
-    return getattr(found, name) if name else found
+    if not isinstance(library, str) or library not in LIBRARIES:
+        known = ", ".join(map(repr, LIBRARIES))
+        raise ValueError(f"no drop-in for {library!r}; expected one of {known}")
+    return pkgutil.resolve_name(LIBRARIES[library][0])

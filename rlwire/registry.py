@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -78,10 +79,7 @@ class Protocol:
                 call = "make" if name == "endpoint" else name
                 why = f"is not for rlwire.{call}, because the {self.caller} connects: {instead}"
             raise ValueError(f"{self.scheme}:// {why}")
-        if isinstance(found, str):
-            module, _, name = found.partition(":")
-            return getattr(importlib.import_module(module), name)
-        return found
+        return resolve_name(found) if isinstance(found, str) else found
 
     @property
     def options(self) -> Mapping[Side, type]:

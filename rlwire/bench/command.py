@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from rlwire.bench.measuring import LeftOut, measure
 from rlwire.bench.payloads import PAYLOADS, played, record
@@ -28,74 +29,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that arrive, and compare the time of a step with that of a raw socket exchange of as many "
         "bytes. Without options this takes less than a minute."
     )
-    parser.add_argument(
-        "--protocol",
-        action="append",
-        choices=sorted(PROVIDERS),
-        help="measure this protocol only; may be repeated",
-    )
-    parser.add_argument(
-        "--payload",
-        action="append",
-        choices=PAYLOADS,
-        help="send these recorded observations only; may be repeated",
-    )
-    parser.add_argument(
-        "--env",
-        action="append",
-        metavar="gym:ID|MODULE:FACTORY",
-        help="send observations of random play in this environment; may be repeated",
-    )
-    parser.add_argument(
-        "--rivals",
-        action=argparse.BooleanOptionalAction,
-        help=f"measure other libraries too: {', '.join(RIVALS)}; by default those that are "
-        "installed, unless --protocol selects",
-    )
-    tables = parser.add_mutually_exclusive_group()
-    tables.add_argument(
-        "--split",
-        action="store_const",
-        const="split",
-        default="short",
-        dest="columns",
-        help="show the CPU time of client and server apart, in user code and in system calls",
-    )
-    tables.add_argument(
-        "--all",
-        action="store_const",
-        const="all",
-        dest="columns",
-        help="show quartiles, the raw exchange, steps a second and bytes too",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=_positive,
-        metavar="SECONDS",
-        help=f"measuring time of each protocol and payload (default: {ROW_SECONDS:g}, or less, so "
-        f"that all take at most {RUN_SECONDS:g})",
-    )
-    parser.add_argument(
-        "--pin",
-        choices=tuple(PINNING),
-        default="one-core" if allowed_cores() else "none",
-        help="pin client and server to one core, where wake-ups cost least and differences show "
-        "best, or to one each (default here: %(default)s)",
-    )
-    parser.add_argument(
-        "--over",
-        choices=("tcp", "unix", "shm"),
-        default="tcp",
-        help="transport of the protocols; the raw exchange and other libraries always use TCP "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="write results as JSON; with - to standard output, and the table to standard error",
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw a chart")
+    add = parser.add_argument
+    more: dict[str, Any] = {"action": "append"}
+    text = "measure this protocol only; may be repeated"
+    add("--protocol", **more, choices=sorted(PROVIDERS), help=text)
+    text = "send these recorded observations only; may be repeated"
+    add("--payload", **more, choices=PAYLOADS, help=text)
+    text = "send observations of random play in this environment; may be repeated"
+    add("--env", **more, metavar="gym:ID|MODULE:FACTORY", help=text)
+    text = f"measure other libraries too: {', '.join(RIVALS)}; by default those that are "
+    text += "installed, unless --protocol selects"
+    add("--rivals", action=argparse.BooleanOptionalAction, help=text)
+    table = parser.add_mutually_exclusive_group().add_argument
+    text = "show the CPU time of client and server apart, in user code and in system calls"
+    column: dict[str, Any] = {"action": "store_const", "dest": "columns"}
+    table("--split", **column, const="split", default="short", help=text)
+    text = "show quartiles, the raw exchange, steps a second and bytes too"
+    table("--all", **column, const="all", help=text)
+    text = f"measuring time of each protocol and payload (default: {ROW_SECONDS:g}, or less, so "
+    text += f"that all take at most {RUN_SECONDS:g})"
+    add("--seconds", type=_positive, metavar="SECONDS", help=text)
+    text = "pin client and server to one core, where wake-ups cost least and differences show "
+    text += "best, or to one each (default here: %(default)s)"
+    core = "one-core" if allowed_cores() else "none"
+    add("--pin", choices=tuple(PINNING), default=core, help=text)
+    text = "transport of the protocols; the raw exchange and other libraries always use TCP "
+    text += "(default: %(default)s)"
+    add("--over", choices=("tcp", "unix", "shm"), default="tcp", help=text)
+    text = "write results as JSON; with - to standard output, and the table to standard error"
+    add("--json", type=Path, metavar="FILE", help=text)
+    add("--plot", type=Path, metavar="FILE.png", help="draw a chart")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -89,13 +89,12 @@ class Server(StreamServer):
         self._guarded = self._guarded or options.auth is not None
 
     def statistics(self) -> dict[str, int]:
-        """Return the connections' counts, and ``clients``, ``actions`` and ``failures``.
+        """Return the connections' counts, and ``actions`` and ``failures``.
 
         Failures are error texts that were sent instead of an action.
         """
-        service = self._policy
-        own = {"clients": service.clients, "actions": service.actions}
-        return {**super().statistics(), **own, "failures": service.failures}
+        counts = {"actions": self._policy.actions, "failures": self._policy.failures}
+        return {**super().statistics(), **counts}
 
     def _details(self) -> str:
         count = self._policy.count
@@ -122,12 +121,10 @@ class _PolicyService(Service[AnyConnection]):
     workers: PolicyThreads | None = None
     decoders: PolicyThreads | None = None
     log: RateLimitedLog = dataclasses.field(default_factory=lambda: RateLimitedLog(logger))
-    clients: int = 0
     actions: int = 0
     failures: int = 0
-    # With a thread per client: `turn` guards policy and counters, `counting` guards `clients`.
+    # With a thread per client: guards the policy and the counts.
     turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
-    counting: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def session(self) -> Stack:
         outer = websocket.WebSocketServerSession(
@@ -161,8 +158,6 @@ class _PolicyHandler:
         self._service = service
         self._peer = peer
         self._took: float | None = None  # seconds of the previous exchange
-        with service.counting:
-            service.clients += 1
         service.log.info("%s: client connected", peer)
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | DeferredReply:
@@ -189,8 +184,6 @@ class _PolicyHandler:
         return Failure(describe(error))
 
     def close(self) -> None:
-        with self._service.counting:
-            self._service.clients -= 1
         self._service.log.info("%s: client disconnected", self._peer)
 
     def _decode(self, observation: Undecoded, begun: float, reply: DeferredReply) -> None:

@@ -6,6 +6,7 @@ The interface is that of `relaax.environment.config`; docs/protocols/rlx.md list
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import re
@@ -42,29 +43,29 @@ class Options:
         """Return the setting or section at a path such as ``"environment/max_episodes"``."""
         found: Any = self
         for name in map(setting_name, path.split("/")):
-            if not isinstance(found, Options) or name not in found._known():
+            if not isinstance(found, Options) or name not in found._values:
                 return default
-            found = found._known()[name]
+            found = found._values[name]
         return found
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            known = self._known()
-            if name in known:
-                return known[name]
+        if not name.startswith("_") and name in self._values:
+            return self._values[name]
         raise AttributeError(f"there is no setting {name!r}", name=name, obj=self)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known())
-
-    def _known(self) -> dict[str, Any]:
-        return self._values
+        return iter(self._values)
 
 
 class EnvironmentOptions(Options):
     """Settings of an environment program; `options` is this program's instance."""
 
-    _loaded = False
+    def __init__(self) -> None:
+        """Read nothing yet."""
+
+    @functools.cached_property
+    def _values(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.load()._values
 
     def load(self, argv: Sequence[str] | None = None) -> EnvironmentOptions:
         """Read a command line, by default this program's, and the file that it names.
@@ -80,15 +81,9 @@ class EnvironmentOptions(Options):
         """
         flags, unknown = _parser().parse_known_args(sys.argv[1:] if argv is None else list(argv))
         self._values = _settings(vars(flags))
-        self._loaded = True
         if unknown:
             logger.warning("unknown arguments, ignored by rlwire: %s", quoted(" ".join(unknown)))
         return self
-
-    def _known(self) -> dict[str, Any]:
-        if not self._loaded:
-            self.load()
-        return self._values
 
 
 options = EnvironmentOptions()

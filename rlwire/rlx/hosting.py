@@ -80,10 +80,6 @@ def close_agent(agent: Any, peer: object, log: RateLimitedLog) -> None:
 class AgentHandler:
     """Answers the commands of one connection with an agent, made at the first command."""
 
-    __slots__ = (
-        *("_agent", "_count", "_factory", "_handlers", "_hang_up", "_peer", "_sum", "_text_logged"),
-    )
-
     def __init__(
         self, factory: AgentFactory, peer: object, hang_up: Callable[[], object] = bool
     ) -> None:

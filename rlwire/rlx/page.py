@@ -31,7 +31,7 @@ from rlwire.sessions.rlx.session import Arrays, PageCommand, PageReply, PageSess
 from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
-from rlwire.urls import URL, client_tls, parse_url
+from rlwire.urls import URL, client_tls, is_url, parse_url
 
 __all__ = ["OPTIONS", "RLXPageServer", "server"]
 
@@ -65,7 +65,7 @@ class RLXPageServer(StreamServer):
     def __init__(self, agent: Any, options: RLXPageOptions) -> None:
         limits = options.limits or _LIMITS
         self._remote = ""
-        if isinstance(agent, URL) or (isinstance(agent, str) and "://" in agent):
+        if is_url(agent):
             url = parse_url(agent)
             if url.scheme != "rlx":
                 raise ValueError(

@@ -52,7 +52,7 @@ def write(tmp_path):
 def start(monkeypatch):
     def start(*arguments):
         monkeypatch.setattr(sys, "argv", ["training.py", *arguments])
-        monkeypatch.setattr(options, "_loaded", False)
+        vars(options).pop("_values", None)  # read again
         return options
 
     return start
