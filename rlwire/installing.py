@@ -10,7 +10,9 @@ __all__ = ["LIBRARIES", "install", "uninstall"]
 
 # By import name (for RLlib, "rllib"): the drop-in, the package to install, and its modules.
 LIBRARIES = {
-    "dm_env_rpc": ("rlwire.dm_env_rpc.drop_in", "dm_env_rpc", ["dm_env_rpc"]),
+    "dm_env_rpc": (
+        "rlwire.dm_env_rpc.drop_in:dm_env_rpc_drop_in", "dm_env_rpc", ["dm_env_rpc"]
+    ),
     "msgpack_numpy": (
         "rlwire.msgpack_numpy:msgpack_numpy_drop_in", "msgpack-numpy", ["msgpack_numpy", "msgpack"]
     ),

@@ -7,6 +7,7 @@ own code, which raises its own errors.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from rlwire.codecs.dm_env_rpc import AnyMessage, ProtoArray, decode_tensor, encode_tensor
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
+from rlwire.msgpack_numpy import DropIn
 
 # The package has no limits, and its values are in memory already.
 _LIMITS = Limits(message=2**31, expanded=2**40, string=2**31)
@@ -25,29 +27,18 @@ _MESSAGES = (AnyMessage, ProtoArray)
 # Payloads that are a single bytes field: the package returns views of them.
 _BYTES = {"int8s": np.dtype(np.int8), "uint8s": np.dtype(np.uint8)}
 
-_originals: list[Any] = []  # the package's module and its two functions
 
-
-def install() -> None:
-    """Replace the package's packing. Idempotent.
-
-    Functions imported before (``from ... import pack_tensor``) stay the package's.
-    """
-    if _originals:
-        return
+def _replace() -> contextlib.ExitStack:
+    """Replace the package's packing; functions imported before stay the package's."""
     from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 
+    undo = contextlib.ExitStack()
     pack, unpack = tensor_utils.pack_tensor, tensor_utils.unpack_tensor
-    _originals[:] = tensor_utils, pack, unpack
+    undo.callback(setattr, tensor_utils, "pack_tensor", pack)
+    undo.callback(setattr, tensor_utils, "unpack_tensor", unpack)
     tensor_utils.pack_tensor = _pack_tensor(pack, dm_env_rpc_pb2)
     tensor_utils.unpack_tensor = _unpack_tensor(unpack, tensor_utils.reshape_array)
-
-
-def uninstall() -> None:
-    if _originals:
-        module, pack, unpack = _originals
-        module.pack_tensor, module.unpack_tensor = pack, unpack
-        _originals.clear()
+    return undo
 
 
 def _pack_tensor(original: Callable[..., Any], pb2: Any) -> Callable[..., Any]:
@@ -80,3 +71,6 @@ def _unpack_tensor(original: Callable[..., Any], reshape: Callable[..., Any]) ->
         return original(tensor_proto) if isinstance(value, _MESSAGES) else value
 
     return unpack_tensor
+
+
+dm_env_rpc_drop_in = DropIn(_replace)
