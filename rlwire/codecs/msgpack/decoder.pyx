@@ -234,11 +234,9 @@ cdef cnp.dtype _named_dtype(str name):
     cdef cnp.dtype descr
     if name not in EXTENDED:
         return None
-    ml_dtypes = sys.modules.get("ml_dtypes")
-    if ml_dtypes is None:
-        with optional("ml_dtypes", "ml"):
-            ml_dtypes = import_module("ml_dtypes")
-    kind = getattr(ml_dtypes, name, None)  # older versions have fewer
+    with optional("ml_dtypes", "ml"):
+        import_module("ml_dtypes")
+    kind = getattr(sys.modules["ml_dtypes"], name, None)  # older versions have fewer
     if kind is None:
         return None
     descr = np.dtype(kind)

@@ -539,17 +539,11 @@ cdef int _put_list(const Options *o, Output *out, PyObject *value, uint32_t dept
     return 0
 
 
-cdef object _module_class(str module, str name):
-    """Return a package's class if the package has been imported, else None."""
-    found = sys.modules.get(module)
-    return getattr(found, name, None) if found is not None else None
-
-
 cdef bint _is_a(object value, object ours, str name) except -1:
     """Return whether a value is of our class, or of msgpack's class of that name."""
     if isinstance(value, ours):
         return True
-    theirs = _module_class("msgpack", name)
+    theirs = getattr(sys.modules.get("msgpack"), name, None)
     return isinstance(theirs, type) and isinstance(value, theirs)
 
 

@@ -58,26 +58,24 @@ class RLXState(enum.Enum):
 ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
 """The response to each command; ``error`` may answer any."""
 
-TRANSITIONS: dict[tuple[RLXState, str], RLXState] = {
-    (RLXState.NEW, "init"): RLXState.INITIALIZING,
-    (RLXState.NEW, "update_metrics"): RLXState.REPORTING_NEW,
-    (RLXState.INITIALIZING, "ready"): RLXState.READY,
-    (RLXState.INITIALIZING, "error"): RLXState.NEW,
-    # RELAAX allows a second init, with another exploit flag.
-    (RLXState.READY, "init"): RLXState.INITIALIZING,
-    (RLXState.READY, "update"): RLXState.UPDATING,
-    (RLXState.READY, "reset"): RLXState.RESETTING,
-    (RLXState.READY, "update_metrics"): RLXState.REPORTING,
-    (RLXState.UPDATING, "action"): RLXState.READY,
-    (RLXState.UPDATING, "error"): RLXState.READY,
-    (RLXState.RESETTING, "done"): RLXState.READY,
-    (RLXState.RESETTING, "error"): RLXState.READY,
-    (RLXState.REPORTING, "done"): RLXState.READY,
-    (RLXState.REPORTING, "error"): RLXState.READY,
-    (RLXState.REPORTING_NEW, "done"): RLXState.NEW,
-    (RLXState.REPORTING_NEW, "error"): RLXState.NEW,
+_S = RLXState
+
+TRANSITIONS: Final = {
+    _S.NEW: {"init": _S.INITIALIZING, "update_metrics": _S.REPORTING_NEW},
+    _S.INITIALIZING: {"ready": _S.READY, "error": _S.NEW},
+    _S.READY: {
+        "init": _S.INITIALIZING,  # RELAAX allows a second one, with another exploit flag
+        "update": _S.UPDATING,
+        "reset": _S.RESETTING,
+        "update_metrics": _S.REPORTING,
+    },
+    _S.UPDATING: {"action": _S.READY, "error": _S.READY},
+    _S.RESETTING: {"done": _S.READY, "error": _S.READY},
+    _S.REPORTING: {"done": _S.READY, "error": _S.READY},
+    _S.REPORTING_NEW: {"done": _S.NEW, "error": _S.NEW},
     # The server does not know where the next message begins; it may still send an error reply.
-    (RLXState.BROKEN, "error"): RLXState.CLOSED,
+    _S.BROKEN: {"error": _S.CLOSED},
+    _S.CLOSED: {},
 }
 """The commands and responses that are allowed in each state, and the state after them."""
 
@@ -92,9 +90,10 @@ _NODES = {
     )
     for state in RLXState
 }
-for (_state, _name), _next in TRANSITIONS.items():
-    _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
-    _row[_name] = _NODES[_next]
+for _state, _nexts in TRANSITIONS.items():
+    for _name, _next in _nexts.items():
+        _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
+        _row[_name] = _NODES[_next]
 _NEW, _BROKEN, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.BROKEN], _NODES[RLXState.CLOSED]
 
 
@@ -134,6 +133,10 @@ class _RLXSession(StateMachine):
     def _break(self) -> None:
         self._enter(_CLOSED)
 
+    def _cannot_send(self, event: Message) -> Buffers:
+        called = _called(event, "command" if self._client else "response")
+        raise LocalProtocolError(f"{called} cannot be sent now; {_allowed(self._node, 'send')}")
+
     def _is_whole(self, frame: Buffer) -> bool:
         """Whether a rejected frame is one netstring, so that the next message can be found."""
         try:
@@ -166,11 +169,6 @@ class RLXClientSession(_RLXSession):
             raise RemoteProtocolError(f"the server's reply cannot be read: {error}") from error
         self._enter(_CLOSED)
         raise error
-
-    def _cannot_send(self, event: Message) -> NoReturn:
-        raise LocalProtocolError(
-            f"{_called(event, 'command')} cannot be sent now; {_allowed(self._node, 'send')}"
-        ) from None
 
     def _unexpected(self, reply: Message) -> NoReturn:
         before = self._node
@@ -230,9 +228,7 @@ class RLXServerSession(_RLXSession):
             buffers = self._encode(event)
             self._may_refuse = False
             return buffers
-        raise LocalProtocolError(
-            f"{_called(event, 'response')} cannot be sent now; {_allowed(self._node, 'send')}"
-        ) from None
+        return super()._cannot_send(event)
 
     def _unexpected(self, command: Message) -> NoReturn:
         node = self._node
