@@ -90,6 +90,7 @@ static rlw_status feed(const uint8_t *bytes, size_t size) {
         rlw_rfb_progress progress = {0, 0}, slow = {0, 0};
         rlw_rfb_rectangle r;
         uint64_t announced = 0, later = 0;
+        rlw_cursor aside;
         rlw_status measured = rlw_rfb_measure(&c, &s, &progress, &announced), status;
         MUST(c.at == start);
         if (measured == RLW_OK && announced <= rlw_left(&c)) { /* the same when it comes in pieces */
@@ -106,8 +107,9 @@ static rlw_status feed(const uint8_t *bytes, size_t size) {
         }
         memcpy(kept, three, WIDTH * HEIGHT * 3);
         status = paint(&c, &s, &r);
+        aside = c;
         if (start + RLW_RFB_HEAD <= c.end && rlw_rfb_paints(r.encoding) &&
-            rlw_rfb_within(&s, r.x, r.y, r.width, r.height))
+            rlw_rfb_check_place(&aside, start, &s, &r) == RLW_OK)
             check_outside(&r);
         else
             MUST(memcmp(kept, three, WIDTH * HEIGHT * 3) == 0);

@@ -315,23 +315,7 @@ static inline rlw_status rlw_tensor_decode_piece(rlw_cursor *c, uint32_t kind,
     case RLW_TENSOR_BOOL:
         end = rlw_varints_unpack_bool(data, size, (uint8_t *)out, count);
         break;
-    default:
-        if (!rlw_host_is_little() && kind == RLW_TENSOR_FLOAT) {
-            size_t i;
-            for (i = 0; i < count; i++) {
-                uint32_t bits = rlw_load_u32le(data + 4 * i);
-                memcpy((uint8_t *)out + 4 * i, &bits, 4);
-            }
-        } else if (!rlw_host_is_little() && kind == RLW_TENSOR_DOUBLE) {
-            size_t i;
-            for (i = 0; i < count; i++) {
-                uint64_t bits = rlw_load_u64le(data + 8 * i);
-                memcpy((uint8_t *)out + 8 * i, &bits, 8);
-            }
-        } else if (size) {
-            memcpy(out, data, size);
-        }
-        return RLW_OK;
+    default: rlw_copy_little(out, data, size, rlw_tensor_itemsize(kind)); return RLW_OK;
     }
     if (end == data + size) return RLW_OK;
     return rlw_fail(c, RLW_BAD_VARINT, end ? end : data, 0, 0);
@@ -482,25 +466,8 @@ static inline uint8_t *rlw_tensor_put_data(uint8_t *to, uint32_t kind, const voi
     case RLW_TENSOR_UINT64:
         at = rlw_varints_pack_u64(to, end, (const uint64_t *)values, count);
         break;
-    case RLW_TENSOR_FLOAT:
-    case RLW_TENSOR_DOUBLE:
-        if (!rlw_host_is_little()) {
-            size_t i;
-            for (i = 0; i < count; i++) {
-                uint32_t bits;
-                uint64_t long_bits;
-                if (kind == RLW_TENSOR_FLOAT) {
-                    memcpy(&bits, (const uint8_t *)values + 4 * i, 4);
-                    rlw_store_u32le(to + 4 * i, bits);
-                } else {
-                    memcpy(&long_bits, (const uint8_t *)values + 8 * i, 8);
-                    rlw_store_u64le(to + 8 * i, long_bits);
-                }
-            }
-            return end;
-        } /* fall through */
     default:
-        if (sizes->data) memcpy(to, values, (size_t)sizes->data);
+        rlw_copy_little(to, values, (size_t)sizes->data, rlw_tensor_itemsize(kind));
         return end;
     }
     if (at < end) memset(at, 0, (size_t)(end - at));

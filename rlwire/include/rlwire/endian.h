@@ -41,18 +41,13 @@ static inline uint64_t rlw_load_u64le(const uint8_t *p) {
     return (uint64_t)rlw_load_u32le(p) | (uint64_t)rlw_load_u32le(p + 4) << 32;
 }
 
-static inline int32_t rlw_load_i32le(const uint8_t *p) {
-    uint32_t bits = rlw_load_u32le(p);
-    int32_t value;
-    memcpy(&value, &bits, sizeof value); /* no implementation-defined conversion */
-    return value;
-}
-
-static inline int64_t rlw_load_i64le(const uint8_t *p) {
-    uint64_t bits = rlw_load_u64le(p);
-    int64_t value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+/* Converts two's complement of `bits` bits, without an implementation-defined conversion. */
+static inline int64_t rlw_sign_extend(uint64_t value, unsigned bits) {
+    uint64_t sign = UINT64_C(1) << (bits - 1);
+    int64_t out;
+    value = (value ^ sign) - sign;
+    memcpy(&out, &value, sizeof out);
+    return out;
 }
 
 static inline double rlw_load_f64le(const uint8_t *p) {
@@ -69,10 +64,6 @@ static inline void rlw_store_u32le(uint8_t *p, uint32_t value) {
 static inline void rlw_store_u64le(uint8_t *p, uint64_t value) {
     rlw_store_u32le(p, (uint32_t)value);
     rlw_store_u32le(p + 4, (uint32_t)(value >> 32));
-}
-
-static inline void rlw_store_f64le(uint8_t *p, double value) {
-    rlw_store_u64le(p, rlw_double_bits(value));
 }
 
 static inline uint16_t rlw_load_u16be(const uint8_t *p) {
@@ -118,6 +109,16 @@ static inline int rlw_host_is_little(void) {
     uint8_t first;
     memcpy(&first, &one, 1);
     return first == 1;
+}
+
+/* Copies numbers of 1, 2, 4 or 8 bytes from the host's byte order to little-endian, or back. */
+static inline void rlw_copy_little(void *to, const void *from, size_t size, size_t itemsize) {
+    size_t i;
+    if (rlw_host_is_little() || itemsize < 2) {
+        if (size) memcpy(to, from, size);
+        return;
+    }
+    for (i = 0; i < size; i++) ((uint8_t *)to)[i] = ((const uint8_t *)from)[i ^ (itemsize - 1)];
 }
 
 #endif

@@ -9,15 +9,6 @@
 #include "cursor.h"
 #include "writer.h"
 
-/* Converts two's complement of `bits` bits, without an implementation-defined conversion. */
-static inline int64_t rlw_sign_extend(uint64_t value, unsigned bits) {
-    uint64_t sign = UINT64_C(1) << (bits - 1);
-    int64_t out;
-    value = (value ^ sign) - sign;
-    memcpy(&out, &value, sizeof out);
-    return out;
-}
-
 /* ---- reading ---- */
 
 typedef enum rlw_msgpack_kind {
@@ -332,78 +323,45 @@ static inline rlw_status rlw_msgpack_put_boolean(rlw_writer *w, int value) {
 /* The unchecked functions, `rlw_msgpack_store_...`, return the position after the value. */
 enum { RLW_MSGPACK_HEAD_MOST = 9 }; /* most bytes of a number, or of any head */
 
+/* Stores a type byte and a number of `size` bytes, a constant. */
+static inline uint8_t *rlw_msgpack_store(uint8_t *p, unsigned type, unsigned size, uint64_t value) {
+    *p++ = (uint8_t)type;
+    switch (size) {
+    case 1: *p = (uint8_t)value; break;
+    case 2: rlw_store_u16be(p, (uint16_t)value); break;
+    case 4: rlw_store_u32be(p, (uint32_t)value); break;
+    case 8: rlw_store_u64be(p, value); break;
+    default: break;
+    }
+    return p + size;
+}
+
 static inline uint8_t *rlw_msgpack_store_unsigned(uint8_t *p, uint64_t value) {
-    if (value < 0x80) {
-        *p = (uint8_t)value;
-        return p + 1;
-    }
-    if (value <= 0xFF) {
-        p[0] = 0xCC;
-        p[1] = (uint8_t)value;
-        return p + 2;
-    }
-    if (value <= 0xFFFF) {
-        p[0] = 0xCD;
-        rlw_store_u16be(p + 1, (uint16_t)value);
-        return p + 3;
-    }
-    if (value <= 0xFFFFFFFF) {
-        p[0] = 0xCE;
-        rlw_store_u32be(p + 1, (uint32_t)value);
-        return p + 5;
-    }
-    p[0] = 0xCF;
-    rlw_store_u64be(p + 1, value);
-    return p + 9;
+    if (value < 0x80) return rlw_msgpack_store(p, (unsigned)value, 0, 0);
+    if (value <= 0xFF) return rlw_msgpack_store(p, 0xCC, 1, value);
+    if (value <= 0xFFFF) return rlw_msgpack_store(p, 0xCD, 2, value);
+    if (value <= 0xFFFFFFFF) return rlw_msgpack_store(p, 0xCE, 4, value);
+    return rlw_msgpack_store(p, 0xCF, 8, value);
 }
 
 static inline uint8_t *rlw_msgpack_store_integer(uint8_t *p, int64_t value) {
-    if (value >= 0) return rlw_msgpack_store_unsigned(p, (uint64_t)value);
-    if (value >= -32) {
-        *p = (uint8_t)value;
-        return p + 1;
-    }
-    if (value >= -128) {
-        p[0] = 0xD0;
-        p[1] = (uint8_t)value;
-        return p + 2;
-    }
-    if (value >= -32768) {
-        p[0] = 0xD1;
-        rlw_store_u16be(p + 1, (uint16_t)value);
-        return p + 3;
-    }
-    if (value >= -INT64_C(2147483648)) {
-        p[0] = 0xD2;
-        rlw_store_u32be(p + 1, (uint32_t)value);
-        return p + 5;
-    }
-    p[0] = 0xD3;
-    rlw_store_u64be(p + 1, (uint64_t)value);
-    return p + 9;
+    uint64_t bits = (uint64_t)value;
+    if (value >= 0) return rlw_msgpack_store_unsigned(p, bits);
+    if (value >= -32) return rlw_msgpack_store(p, (uint8_t)bits, 0, 0);
+    if (value >= -128) return rlw_msgpack_store(p, 0xD0, 1, bits);
+    if (value >= -32768) return rlw_msgpack_store(p, 0xD1, 2, bits);
+    if (value >= -INT64_C(2147483648)) return rlw_msgpack_store(p, 0xD2, 4, bits);
+    return rlw_msgpack_store(p, 0xD3, 8, bits);
 }
 
 /* Writes a one-byte head, or a type byte and a size. `one`, `eight`: 0 if there is no such form. */
 static inline uint8_t *rlw_msgpack_store_head(uint8_t *p, unsigned one, uint32_t most,
                                               unsigned eight, unsigned sixteen,
                                               unsigned thirty_two, uint32_t size) {
-    if (one && size <= most) {
-        *p = (uint8_t)(one | size);
-        return p + 1;
-    }
-    if (eight && size <= 0xFF) {
-        p[0] = (uint8_t)eight;
-        p[1] = (uint8_t)size;
-        return p + 2;
-    }
-    if (size <= 0xFFFF) {
-        p[0] = (uint8_t)sixteen;
-        rlw_store_u16be(p + 1, (uint16_t)size);
-        return p + 3;
-    }
-    p[0] = (uint8_t)thirty_two;
-    rlw_store_u32be(p + 1, size);
-    return p + 5;
+    if (one && size <= most) return rlw_msgpack_store(p, one | size, 0, 0);
+    if (eight && size <= 0xFF) return rlw_msgpack_store(p, eight, 1, size);
+    if (size <= 0xFFFF) return rlw_msgpack_store(p, sixteen, 2, size);
+    return rlw_msgpack_store(p, thirty_two, 4, size);
 }
 
 static inline rlw_status rlw_msgpack_put_unsigned(rlw_writer *w, uint64_t value) {
@@ -420,17 +378,13 @@ static inline rlw_status rlw_msgpack_put_integer(rlw_writer *w, int64_t value) {
 
 static inline rlw_status rlw_msgpack_put_float32(rlw_writer *w, float value) {
     if (rlw_reserve(w, 5) != RLW_OK) return RLW_NO_MEMORY;
-    w->at[0] = 0xCA;
-    rlw_store_u32be(w->at + 1, rlw_float_bits(value));
-    w->at += 5;
+    w->at = rlw_msgpack_store(w->at, 0xCA, 4, rlw_float_bits(value));
     return RLW_OK;
 }
 
 static inline rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value) {
     if (rlw_reserve(w, 9) != RLW_OK) return RLW_NO_MEMORY;
-    w->at[0] = 0xCB;
-    rlw_store_u64be(w->at + 1, rlw_double_bits(value));
-    w->at += 9;
+    w->at = rlw_msgpack_store(w->at, 0xCB, 8, rlw_double_bits(value));
     return RLW_OK;
 }
 

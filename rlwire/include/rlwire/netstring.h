@@ -30,24 +30,17 @@ static inline rlw_status rlw_netstring_prefix(rlw_cursor *c, uint64_t limit, uin
 /* Reads one whole netstring. */
 static inline rlw_status rlw_netstring_read(rlw_cursor *c, uint64_t limit, const uint8_t **body,
                                             size_t *size) {
-    const uint8_t *start = c->at;
+    const uint8_t *start = c->at, *first;
     uint64_t n = 0;
-    rlw_status status = rlw_netstring_prefix(c, limit, &n);
-    if (status != RLW_OK) return status;
-    if ((uint64_t)rlw_left(c) < n + 1) {
-        status = rlw_fail(c, RLW_NEED_MORE, start, (uint64_t)(c->at - start) + n + 1,
-                          (uint64_t)(c->end - start));
-        c->at = start;
-        return status;
-    }
-    if (c->at[n] != ',') {
-        status = rlw_fail(c, RLW_BAD_END, c->at + n, c->at[n], 0);
-        c->at = start;
-        return status;
-    }
-    *body = c->at;
+    RLW_TRY(rlw_netstring_prefix(c, limit, &n));
+    first = c->at;
+    c->at = start;
+    if ((uint64_t)(c->end - first) < n + 1)
+        return rlw_fail(c, RLW_NEED_MORE, start, (uint64_t)(first - start) + n + 1, rlw_left(c));
+    if (first[n] != ',') return rlw_fail(c, RLW_BAD_END, first + n, first[n], 0);
+    *body = first;
     *size = (size_t)n;
-    c->at += n + 1;
+    c->at = first + n + 1;
     return RLW_OK;
 }
 

@@ -51,13 +51,6 @@ typedef struct rlw_perlert_limits {
     uint64_t items;    /* slots of a lobby */
 } rlw_perlert_limits;
 
-/* Returns from the calling function unless the status is RLW_OK. */
-#define RLW_PERLERT_TRY(call)                       \
-    do {                                            \
-        rlw_status try_status = (call);             \
-        if (try_status != RLW_OK) return try_status; \
-    } while (0)
-
 #define RLW_PERLERT_DEFAULT_LIMITS {1200, 1 << 20}
 
 typedef struct rlw_perlert_message {
@@ -159,7 +152,7 @@ static inline rlw_status rlw_perlert_take(rlw_cursor *c, rlw_perlert_message *m,
 static inline rlw_status rlw_perlert_take_name(rlw_cursor *c, rlw_perlert_message *m,
                                                rlw_perlert_field field, char end,
                                                rlw_perlert_text *out) {
-    RLW_PERLERT_TRY(rlw_perlert_take(c, m, field, RLW_PERLERT_ANY, end, out));
+    RLW_TRY(rlw_perlert_take(c, m, field, RLW_PERLERT_ANY, end, out));
     return out->size ? RLW_OK : rlw_fail(c, RLW_BAD_EMPTY, out->data, 0, 0);
 }
 
@@ -213,7 +206,7 @@ static inline rlw_status rlw_perlert_end(rlw_cursor *c) {
 
 /* Reads a header up to its number. The caller continues at c->at, which must be ':' or ';'. */
 static inline rlw_status rlw_perlert_read_header(rlw_cursor *c, rlw_perlert_message *m) {
-    RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_NAME, ':', &m->name));
+    RLW_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_NAME, ':', &m->name));
     m->field = RLW_PERLERT_AT_NUMBER;
     return rlw_perlert_integer(c, INT64_MAX, &m->number);
 }
@@ -237,27 +230,27 @@ static inline rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_messag
     rlw_decimal decimal;
     m->kind = RLW_PERLERT_STEP;
     m->field = RLW_PERLERT_AT_TIMESTAMP;
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ":"));
-    RLW_PERLERT_TRY(rlw_perlert_integer(c, INT64_MAX, &m->timestamp));
+    RLW_TRY(RLW_PERLERT_WORD(c, ":"));
+    RLW_TRY(rlw_perlert_integer(c, INT64_MAX, &m->timestamp));
     m->field = RLW_PERLERT_AT_STEP_NUMBER;
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ":"));
-    RLW_PERLERT_TRY(rlw_perlert_integer(c, INT64_MAX, &m->step));
+    RLW_TRY(RLW_PERLERT_WORD(c, ":"));
+    RLW_TRY(rlw_perlert_integer(c, INT64_MAX, &m->step));
     m->field = RLW_PERLERT_AT_OBSERVATION;
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";obs="));
-    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_OBSERVATION, refused, ';', &m->text));
+    RLW_TRY(RLW_PERLERT_WORD(c, ";obs="));
+    RLW_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_OBSERVATION, refused, ';', &m->text));
     m->field = RLW_PERLERT_AT_REWARD;
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "reward="));
-    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_REWARD, refused, ';', &m->reward));
+    RLW_TRY(RLW_PERLERT_WORD(c, "reward="));
+    RLW_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_REWARD, refused, ';', &m->reward));
     m->reward_is_number =
         rlw_scan_decimal(m->reward.data, c->at - 1, &decimal) == c->at - 1;
     if (m->reward_is_number) m->reward_value = rlw_decimal_double(&decimal);
     m->field = RLW_PERLERT_AT_BOOL;
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "done="));
-    RLW_PERLERT_TRY(rlw_perlert_bool(c, m));
+    RLW_TRY(RLW_PERLERT_WORD(c, "done="));
+    RLW_TRY(rlw_perlert_bool(c, m));
     m->has_extra = c->end - c->at > 1;
     if (!m->has_extra) return rlw_perlert_end(c);
     m->field = RLW_PERLERT_AT_EXTRA;
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";extra="));
+    RLW_TRY(RLW_PERLERT_WORD(c, ";extra="));
     return rlw_perlert_take(c, m, RLW_PERLERT_AT_EXTRA, refused, 0, &m->extra);
 }
 
@@ -272,15 +265,14 @@ static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_messag
                                                rlw_perlert_slot *slot) {
     const unsigned refused = RLW_PERLERT_ANY;
     rlw_perlert_text word;
-    RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, '=', &slot->key));
+    RLW_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, '=', &slot->key));
     if (rlw_perlert_reserved(slot->key)) return rlw_fail(c, RLW_BAD_WORD, slot->key.data, 0, 0);
-    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_SLOT_STATUS, refused, ',', &word));
+    RLW_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_SLOT_STATUS, refused, ',', &word));
     slot->open = RLW_PERLERT_IS(word, "open");
     if (!slot->open && !RLW_PERLERT_IS(word, "close"))
         return rlw_fail(c, RLW_BAD_WORD, word.data, 0, 0);
-    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_KIND, refused, ',', &slot->kind));
-    RLW_PERLERT_TRY(
-        rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, ',', &slot->tag));
+    RLW_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_KIND, refused, ',', &slot->kind));
+    RLW_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, ',', &slot->tag));
     m->field = RLW_PERLERT_AT_READY_STATUS;
     word.data = c->at;
     word.size = rlw_perlert_find(c->at, rlw_left(c), refused);
@@ -297,9 +289,9 @@ static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_messag
 /* Reads a datagram from a client. */
 static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perlert_limits *limits,
                                                  rlw_perlert_message *m) {
-    RLW_PERLERT_TRY(rlw_perlert_check(c, limits, m));
-    RLW_PERLERT_TRY(rlw_perlert_read_header(c, m));
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";"));
+    RLW_TRY(rlw_perlert_check(c, limits, m));
+    RLW_TRY(rlw_perlert_read_header(c, m));
+    RLW_TRY(RLW_PERLERT_WORD(c, ";"));
     m->field = RLW_PERLERT_AT_BODY;
     if (RLW_PERLERT_SKIP(c, "action=")) {
         m->kind = RLW_PERLERT_ACTION;
@@ -308,16 +300,16 @@ static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perler
     }
     if (RLW_PERLERT_SKIP(c, "register=")) {
         m->kind = RLW_PERLERT_REGISTER;
-        RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, ',', &m->key));
+        RLW_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, ',', &m->key));
         return rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, 0, &m->text);
     }
     if (RLW_PERLERT_SKIP(c, "ready=")) {
         m->kind = RLW_PERLERT_READY;
-        RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, ',', &m->key));
-        RLW_PERLERT_TRY(rlw_perlert_bool(c, m));
+        RLW_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, ',', &m->key));
+        RLW_TRY(rlw_perlert_bool(c, m));
         return rlw_perlert_end(c);
     }
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "lobby"));
+    RLW_TRY(RLW_PERLERT_WORD(c, "lobby"));
     m->kind = RLW_PERLERT_LOBBY_REQUEST;
     return rlw_perlert_end(c);
 }
@@ -327,10 +319,10 @@ static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perler
 static inline rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perlert_limits *limits,
                                                  rlw_perlert_message *m) {
     uint64_t port = 0;
-    RLW_PERLERT_TRY(rlw_perlert_check(c, limits, m));
-    RLW_PERLERT_TRY(rlw_perlert_read_header(c, m));
+    RLW_TRY(rlw_perlert_check(c, limits, m));
+    RLW_TRY(rlw_perlert_read_header(c, m));
     if (c->at < c->end && *c->at == ':') return rlw_perlert_read_step(c, m);
-    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";"));
+    RLW_TRY(RLW_PERLERT_WORD(c, ";"));
     m->field = RLW_PERLERT_AT_BODY;
     if (RLW_PERLERT_SKIP(c, "message=")) {
         m->kind = RLW_PERLERT_MESSAGE;
@@ -344,10 +336,10 @@ static inline rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perler
         c->at -= 6;
         m->kind = RLW_PERLERT_START;
         m->field = RLW_PERLERT_AT_PORT;
-        RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "start=port:"));
-        RLW_PERLERT_TRY(rlw_perlert_integer(c, 65535, &port));
+        RLW_TRY(RLW_PERLERT_WORD(c, "start=port:"));
+        RLW_TRY(rlw_perlert_integer(c, 65535, &port));
         if (!port) return rlw_fail(c, RLW_BAD_INTEGER, c->at - 1, 0, 0);
-        RLW_PERLERT_TRY(rlw_perlert_end(c));
+        RLW_TRY(rlw_perlert_end(c));
         m->port = (uint32_t)port;
         return RLW_OK;
     }
@@ -394,17 +386,17 @@ static inline rlw_status rlw_perlert_put_integer(rlw_writer *w, rlw_perlert_mess
     ((flag) ? RLW_PERLERT_PUT(w, yes) : RLW_PERLERT_PUT(w, no))
 
 static inline rlw_status rlw_perlert_put_header(rlw_writer *w, rlw_perlert_message *m) {
-    RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_NAME, m->name));
-    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ":"));
+    RLW_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_NAME, m->name));
+    RLW_TRY(RLW_PERLERT_PUT(w, ":"));
     return rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_NUMBER, m->number);
 }
 
 /* Writes a step from after its header's number up to its observation. */
 static inline rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_message *m) {
-    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ":"));
-    RLW_PERLERT_TRY(rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_TIMESTAMP, m->timestamp));
-    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ":"));
-    RLW_PERLERT_TRY(rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_STEP_NUMBER, m->step));
+    RLW_TRY(RLW_PERLERT_PUT(w, ":"));
+    RLW_TRY(rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_TIMESTAMP, m->timestamp));
+    RLW_TRY(RLW_PERLERT_PUT(w, ":"));
+    RLW_TRY(rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_STEP_NUMBER, m->step));
     return RLW_PERLERT_PUT(w, ";obs=");
 }
 
@@ -412,9 +404,9 @@ static inline rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_me
  * itself. */
 static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_message *m) {
     const unsigned refused = RLW_PERLERT_NOT_IN_OBSERVATION;
-    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";reward="));
+    RLW_TRY(RLW_PERLERT_PUT(w, ";reward="));
     if (!m->reward_is_number) {
-        RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_REWARD, refused, m->reward));
+        RLW_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_REWARD, refused, m->reward));
     } else {
         if (rlw_reserve(w, RLW_FIXED_ROOM) != RLW_OK) return RLW_NO_MEMORY;
         if (m->decimals >= 0)
@@ -422,9 +414,9 @@ static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_me
         else
             w->at = rlw_put_double(w->at, m->reward_value);
     }
-    RLW_PERLERT_TRY(RLW_PERLERT_PUT_IF(w, m->flag, ";done=true", ";done=false"));
+    RLW_TRY(RLW_PERLERT_PUT_IF(w, m->flag, ";done=true", ";done=false"));
     if (!m->has_extra) return RLW_OK;
-    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";extra="));
+    RLW_TRY(RLW_PERLERT_PUT(w, ";extra="));
     return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_EXTRA, refused, m->extra);
 }
 
@@ -432,50 +424,49 @@ static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_me
 static inline rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
                                               const rlw_perlert_slot *slot) {
     const unsigned refused = RLW_PERLERT_ANY;
-    RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, slot->key));
+    RLW_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, slot->key));
     if (rlw_perlert_reserved(slot->key)) return RLW_BAD_WORD;
-    RLW_PERLERT_TRY(RLW_PERLERT_PUT_IF(w, slot->open, "=open,", "=close,"));
-    RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_KIND, refused, slot->kind));
-    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ","));
-    RLW_PERLERT_TRY(
-        rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, slot->tag));
+    RLW_TRY(RLW_PERLERT_PUT_IF(w, slot->open, "=open,", "=close,"));
+    RLW_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_KIND, refused, slot->kind));
+    RLW_TRY(RLW_PERLERT_PUT(w, ","));
+    RLW_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, slot->tag));
     return RLW_PERLERT_PUT_IF(w, slot->ready, ",ready;", ",not_ready;");
 }
 
 /* Writes a message. For a lobby it writes the header and the semicolon; call rlw_perlert_put_slot()
  * for the rest. The caller checks that all texts are UTF-8, and the size of the whole. */
 static inline rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) {
-    RLW_PERLERT_TRY(rlw_perlert_put_header(w, m));
+    RLW_TRY(rlw_perlert_put_header(w, m));
     switch (m->kind) {
     case RLW_PERLERT_LOBBY_REQUEST: return RLW_PERLERT_PUT(w, ";lobby");
     case RLW_PERLERT_REGISTER:
-        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";register="));
-        RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key));
-        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ","));
+        RLW_TRY(RLW_PERLERT_PUT(w, ";register="));
+        RLW_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key));
+        RLW_TRY(RLW_PERLERT_PUT(w, ","));
         return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, m->text);
     case RLW_PERLERT_READY:
-        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";ready="));
-        RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key));
+        RLW_TRY(RLW_PERLERT_PUT(w, ";ready="));
+        RLW_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key));
         return RLW_PERLERT_PUT_IF(w, m->flag, ",true", ",false");
     case RLW_PERLERT_ACTION:
-        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";action="));
+        RLW_TRY(RLW_PERLERT_PUT(w, ";action="));
         return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_ACTION, RLW_PERLERT_NOT_IN_ACTION,
                                     m->text);
     case RLW_PERLERT_LOBBY: return RLW_PERLERT_PUT(w, ";");
     case RLW_PERLERT_REGISTERED:
-        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";registered="));
+        RLW_TRY(RLW_PERLERT_PUT(w, ";registered="));
         return rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key);
     case RLW_PERLERT_MESSAGE:
-        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";message="));
+        RLW_TRY(RLW_PERLERT_PUT(w, ";message="));
         return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_MESSAGE, 0, m->text);
     case RLW_PERLERT_START:
-        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";start=port:"));
+        RLW_TRY(RLW_PERLERT_PUT(w, ";start=port:"));
         m->field = RLW_PERLERT_AT_PORT;
         if (!m->port || m->port > 65535) return RLW_BAD_INTEGER;
         return rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_PORT, m->port);
     case RLW_PERLERT_STEP:
-        RLW_PERLERT_TRY(rlw_perlert_put_step_head(w, m));
-        RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_OBSERVATION,
+        RLW_TRY(rlw_perlert_put_step_head(w, m));
+        RLW_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_OBSERVATION,
                                              RLW_PERLERT_NOT_IN_OBSERVATION, m->text));
         return rlw_perlert_put_step_tail(w, m);
     case RLW_PERLERT_NONE: break;

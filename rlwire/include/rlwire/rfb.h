@@ -44,8 +44,7 @@ typedef struct rlw_rfb_progress {
 static inline rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out) {
     const uint8_t *p;
     uint32_t bits;
-    rlw_status status = rlw_take(c, RLW_RFB_HEAD, &p);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take(c, RLW_RFB_HEAD, &p));
     out->x = rlw_load_u16be(p);
     out->y = rlw_load_u16be(p + 2);
     out->width = rlw_load_u16be(p + 4);
@@ -58,11 +57,6 @@ static inline rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out
 static inline int rlw_rfb_paints(int32_t encoding) {
     return encoding == RLW_RFB_RAW || encoding == RLW_RFB_COPY_RECT || encoding == RLW_RFB_RRE ||
            encoding == RLW_RFB_HEXTILE || encoding == RLW_RFB_TIGHT || encoding == RLW_RFB_ZRLE;
-}
-
-static inline int rlw_rfb_within(const rlw_rfb_screen *s, uint32_t x, uint32_t y, uint32_t width,
-                                 uint32_t height) {
-    return (uint64_t)x + width <= s->width && (uint64_t)y + height <= s->height;
 }
 
 /* Checks that a rectangle is within the screen. `head` is the start of the rectangle's head. */
@@ -98,8 +92,7 @@ static inline rlw_status rlw_rfb_take_compact(rlw_cursor *c, uint32_t *out) {
     unsigned i;
     *out = 0;
     for (i = 0; i < 3; i++) {
-        rlw_status status = rlw_take_u8(c, &byte);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_take_u8(c, &byte));
         *out |= (uint32_t)(i < 2 ? byte & 0x7F : byte) << 7 * i;
         if (i < 2 && !(byte & 0x80)) break;
     }
@@ -128,9 +121,8 @@ static inline rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_rectang
     const uint8_t *control = c->at;
     uint32_t length = 0;
     uint8_t byte;
-    rlw_status status = rlw_take_u8(c, &byte);
     memset(t, 0, sizeof *t);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u8(c, &byte));
     t->resets = byte & 15;
     if (byte >> 4 > RLW_RFB_JPEG) return rlw_fail(c, RLW_BAD_SUBENCODING, control, byte, 0);
     if (byte >> 4 == RLW_RFB_FILL) {
@@ -142,33 +134,28 @@ static inline rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_rectang
         return rlw_fail(c, RLW_BAD_PLACE, control, r->width, RLW_RFB_TIGHT_WIDEST);
     if (byte >> 4 == RLW_RFB_JPEG) {
         t->kind = RLW_RFB_JPEG;
-        status = rlw_rfb_take_compact(c, &length);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_rfb_take_compact(c, &length));
         t->size = length;
         return rlw_take(c, length, &t->data);
     }
     t->stream = byte >> 4 & 3;
     if (byte & 0x40) {
         const uint8_t *at = c->at;
-        status = rlw_take_u8(c, &t->filter);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_take_u8(c, &t->filter));
         if (t->filter > RLW_RFB_GRADIENT)
             return rlw_fail(c, RLW_BAD_SUBENCODING, at, t->filter, 0);
     }
     t->need = (uint64_t)r->width * r->height * RLW_RFB_PACKED;
     if (t->filter == RLW_RFB_PALETTE) {
-        status = rlw_take_u8(c, &byte);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_take_u8(c, &byte));
         t->colours = (uint16_t)(byte + 1);
         t->need = t->colours <= 2 ? (uint64_t)((r->width + 7) / 8) * r->height
                                   : (uint64_t)r->width * r->height;
-        status = rlw_take(c, (uint64_t)t->colours * RLW_RFB_PACKED, &t->palette);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_take(c, (uint64_t)t->colours * RLW_RFB_PACKED, &t->palette));
     }
     if (t->need >= RLW_RFB_TIGHT_PLAIN) {
         t->packed = 1;
-        status = rlw_rfb_take_compact(c, &length);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_rfb_take_compact(c, &length));
     } else {
         length = (uint32_t)t->need;
     }
@@ -187,30 +174,56 @@ static inline rlw_status rlw_rfb_measure_hextile(rlw_cursor *c, const rlw_rfb_re
         uint32_t row = progress->tile / across, column = progress->tile % across;
         uint32_t width = r->width - 16 * column, height = r->height - 16 * row;
         const uint8_t *tile = c->at, *skipped;
-        uint64_t size = 0;
-        uint8_t mask, count = 0;
-        rlw_status status = rlw_take_u8(c, &mask);
-        if (status == RLW_OK && mask & 0xE0)
-            return rlw_fail(c, RLW_BAD_SUBENCODING, tile, mask, 0);
-        if (status == RLW_OK) {
-            width = width < 16 ? width : 16;
-            height = height < 16 ? height : 16;
-            if (mask & 1)
-                size = (uint64_t)width * height * RLW_RFB_PIXEL;
-            else
-                size = RLW_RFB_PIXEL * ((mask >> 1 & 1u) + (mask >> 2 & 1u));
-            status = rlw_take(c, size, &skipped);
-        }
-        if (status == RLW_OK && (mask & 9) == 8) {
-            status = rlw_take_u8(c, &count);
-            if (status == RLW_OK)
-                status = rlw_take(c, count * (mask & 16 ? RLW_RFB_PIXEL + 2u : 2u), &skipped);
-        }
-        if (status != RLW_OK) {
-            c->at = start;
-            return status;
+        uint32_t pixels;
+        uint8_t mask, count;
+        RLW_TRY(rlw_take_u8(c, &mask));
+        if (mask & 0xE0) return rlw_fail(c, RLW_BAD_SUBENCODING, tile, mask, 0);
+        width = width < 16 ? width : 16;
+        height = height < 16 ? height : 16;
+        pixels = mask & 1 ? width * height : (mask >> 1 & 1u) + (mask >> 2 & 1u);
+        RLW_TRY(rlw_take(c, RLW_RFB_PIXEL * pixels, &skipped));
+        if ((mask & 9) == 8) {
+            RLW_TRY(rlw_take_u8(c, &count));
+            RLW_TRY(rlw_take(c, count * (mask & 16 ? RLW_RFB_PIXEL + 2u : 2u), &skipped));
         }
         progress->at = (size_t)(c->at - start);
+    }
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rfb_measure_at(rlw_cursor *c, const rlw_rfb_screen *s,
+                                            rlw_rfb_progress *progress, uint64_t *size) {
+    const uint8_t *start = c->at, *at;
+    rlw_rfb_rectangle r;
+    rlw_rfb_tight tight;
+    rlw_status status;
+    uint32_t count;
+    *size = RLW_RFB_HEAD;
+    RLW_TRY(rlw_rfb_read_head(c, &r));
+    if (rlw_rfb_paints(r.encoding)) RLW_TRY(rlw_rfb_check_place(c, start, s, &r));
+    switch (r.encoding) {
+    case RLW_RFB_RAW: *size += (uint64_t)r.width * r.height * RLW_RFB_PIXEL; break;
+    case RLW_RFB_COPY_RECT: *size += 4; break;
+    case RLW_RFB_DESKTOP_SIZE:
+    case RLW_RFB_LAST_RECT: break;
+    case RLW_RFB_RRE:
+    case RLW_RFB_ZRLE:
+        RLW_TRY(rlw_take(c, 4, &at));
+        count = rlw_load_u32be(at);
+        *size += 4;
+        *size += r.encoding == RLW_RFB_ZRLE ? count
+                                            : RLW_RFB_PIXEL + (uint64_t)count * (RLW_RFB_PIXEL + 8);
+        break;
+    case RLW_RFB_TIGHT:
+        status = rlw_rfb_read_tight(c, &r, &tight);
+        if (status != RLW_OK && !(status == RLW_NEED_MORE && tight.size)) return status;
+        *size = (uint64_t)(c->at - start) + (status == RLW_OK ? 0 : tight.size);
+        break;
+    case RLW_RFB_HEXTILE:
+        status = rlw_rfb_measure_hextile(c, &r, progress);
+        *size += progress->at;
+        return status;
+    default: return rlw_fail(c, RLW_BAD_ENCODING, start + 8, rlw_load_u32be(start + 8), 0);
     }
     return RLW_OK;
 }
@@ -222,47 +235,8 @@ static inline rlw_status rlw_rfb_measure_hextile(rlw_cursor *c, const rlw_rfb_re
  * bytes have arrived. Rectangles that cannot be painted are rejected at once. */
 static inline rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_screen *s,
                                          rlw_rfb_progress *progress, uint64_t *size) {
-    const uint8_t *start = c->at, *at;
-    rlw_rfb_rectangle r;
-    rlw_rfb_tight tight;
-    uint32_t count;
-    rlw_status status = rlw_rfb_read_head(c, &r);
-    uint64_t area = status == RLW_OK ? (uint64_t)r.width * r.height : 0;
-    *size = RLW_RFB_HEAD;
-    if (status == RLW_OK && rlw_rfb_paints(r.encoding))
-        status = rlw_rfb_check_place(c, start, s, &r);
-    if (status != RLW_OK) {
-        c->at = start;
-        return status;
-    }
-    switch (r.encoding) {
-    case RLW_RFB_RAW: *size += area * RLW_RFB_PIXEL; break;
-    case RLW_RFB_COPY_RECT: *size += 4; break;
-    case RLW_RFB_DESKTOP_SIZE:
-    case RLW_RFB_LAST_RECT: break;
-    case RLW_RFB_RRE:
-    case RLW_RFB_ZRLE:
-        status = rlw_take(c, 4, &at);
-        if (status != RLW_OK) break;
-        count = rlw_load_u32be(at);
-        *size += 4;
-        *size += r.encoding == RLW_RFB_ZRLE ? count
-                                            : RLW_RFB_PIXEL + (uint64_t)count * (RLW_RFB_PIXEL + 8);
-        break;
-    case RLW_RFB_TIGHT:
-        status = rlw_rfb_read_tight(c, &r, &tight);
-        if (status == RLW_OK) *size += (uint64_t)(c->at - start) - RLW_RFB_HEAD;
-        else if (status == RLW_NEED_MORE && tight.size) {
-            *size = (uint64_t)(c->at - start) + tight.size;
-            status = RLW_OK;
-        }
-        break;
-    case RLW_RFB_HEXTILE:
-        status = rlw_rfb_measure_hextile(c, &r, progress);
-        *size += progress->at;
-        break;
-    default: status = rlw_fail(c, RLW_BAD_ENCODING, start + 8, rlw_load_u32be(start + 8), 0);
-    }
+    const uint8_t *start = c->at;
+    rlw_status status = rlw_rfb_measure_at(c, s, progress, size);
     c->at = start;
     return status;
 }
@@ -277,9 +251,9 @@ static inline rlw_status rlw_rfb_paint_rows(rlw_cursor *c, const rlw_rfb_screen 
                                             uint32_t height) {
     const uint8_t *from;
     size_t row = (size_t)width * size;
-    rlw_status status = rlw_take(c, (uint64_t)row * height, &from);
-    if (status == RLW_OK) rlw_rfb_rows(s, x, y, from, row, size, width, height);
-    return status;
+    RLW_TRY(rlw_take(c, (uint64_t)row * height, &from));
+    rlw_rfb_rows(s, x, y, from, row, size, width, height);
+    return RLW_OK;
 }
 
 static inline rlw_status rlw_rfb_paint_raw(rlw_cursor *c, const rlw_rfb_screen *s,
@@ -292,8 +266,7 @@ static inline rlw_status rlw_rfb_paint_copy(rlw_cursor *c, const rlw_rfb_screen 
     const uint8_t *at;
     uint32_t x, y, i;
     size_t row = (size_t)r->width * 3;
-    rlw_status status = rlw_take(c, 4, &at);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take(c, 4, &at));
     x = rlw_load_u16be(at);
     y = rlw_load_u16be(at + 2);
     if (x + r->width > s->width)
@@ -311,12 +284,10 @@ static inline rlw_status rlw_rfb_paint_rre(rlw_cursor *c, const rlw_rfb_screen *
                                            const rlw_rfb_rectangle *r) {
     const uint8_t *at;
     uint32_t count;
-    rlw_status status = rlw_take(c, 4 + RLW_RFB_PIXEL, &at);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take(c, 4 + RLW_RFB_PIXEL, &at));
     count = rlw_load_u32be(at);
     rlw_rfb_fill(s, r->x, r->y, r->width, r->height, rlw_rfb_colour(at + 4));
-    status = rlw_take(c, (uint64_t)count * (RLW_RFB_PIXEL + 8), &at);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take(c, (uint64_t)count * (RLW_RFB_PIXEL + 8), &at));
     for (; count; count--, at += RLW_RFB_PIXEL + 8) {
         const uint8_t *place = at + RLW_RFB_PIXEL;
         uint32_t x = rlw_load_u16be(place), y = rlw_load_u16be(place + 2);
@@ -364,18 +335,15 @@ static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_scree
     const uint8_t *tile = c->at, *at;
     uint8_t mask, count;
     unsigned step, i, k;
-    rlw_status status = rlw_take_u8(c, &mask);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u8(c, &mask));
     if (mask & 0xE0) return rlw_fail(c, RLW_BAD_SUBENCODING, tile, mask, 0);
     if (mask & 1) return rlw_rfb_paint_rows(c, s, RLW_RFB_PIXEL, x, y, width, height);
     if (mask & 2) {
-        status = rlw_take(c, RLW_RFB_PIXEL, &at);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_take(c, RLW_RFB_PIXEL, &at));
         memcpy(&h->back, at, 4);
     }
     if (mask & 4) {
-        status = rlw_take(c, RLW_RFB_PIXEL, &at);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_take(c, RLW_RFB_PIXEL, &at));
         memcpy(&h->front, at, 4);
     }
     if (!(mask & 8)) {
@@ -383,9 +351,8 @@ static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_scree
         return RLW_OK;
     }
     step = mask & 16 ? RLW_RFB_PIXEL + 2u : 2u;
-    status = rlw_take_u8(c, &count);
-    if (status == RLW_OK) status = rlw_take(c, count * step, &at);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u8(c, &count));
+    RLW_TRY(rlw_take(c, count * step, &at));
     for (i = 0; i < height; i++)
         for (k = 0; k < 16; k++) h->tile[i][k] = h->back;
     if (rlw_rfb_subrects(h, at, count, step, width, height)) {
@@ -410,8 +377,7 @@ static inline rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_scre
         for (x = 0; x < r->width; x += 16) {
             uint32_t width = r->width - x < 16 ? r->width - x : 16;
             uint32_t height = r->height - y < 16 ? r->height - y : 16;
-            rlw_status status = rlw_rfb_hextile_tile(c, s, r->x + x, r->y + y, width, height, &h);
-            if (status != RLW_OK) return status;
+            RLW_TRY(rlw_rfb_hextile_tile(c, s, r->x + x, r->y + y, width, height, &h));
         }
     return RLW_OK;
 }
@@ -478,8 +444,7 @@ static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_scre
     const size_t row = ((size_t)width * bits + 7) / 8;
     const uint8_t *from;
     uint8_t *line;
-    rlw_status status = rlw_take(c, (uint64_t)row * height, &from);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take(c, (uint64_t)row * height, &from));
     if (!width || !height) return RLW_OK;
     line = rlw_rfb_spot(s, x, y);
 #ifdef RLW_RFB_X86
@@ -512,14 +477,12 @@ static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_screen *
     const uint8_t *start = c->at, *at;
     uint32_t left = width * height, room = width, colours, i;
     uint8_t *to, kind;
-    rlw_status status = rlw_take_u8(c, &kind);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u8(c, &kind));
     if (kind == 0) return rlw_rfb_paint_rows(c, s, RLW_RFB_PACKED, x, y, width, height);
     if (kind == 129 || (kind > 16 && kind < 128))
         return rlw_fail(c, RLW_BAD_SUBENCODING, start, kind, 0);
     colours = kind & 127;
-    status = rlw_take(c, (uint64_t)colours * RLW_RFB_PACKED, &at);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take(c, (uint64_t)colours * RLW_RFB_PACKED, &at));
     for (i = 0; i < colours; i++, at += RLW_RFB_PACKED) palette[i] = rlw_rfb_colour(at);
     if (kind == 1) {
         rlw_rfb_fill(s, x, y, width, height, palette[0]);
@@ -535,20 +498,17 @@ static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_screen *
         uint32_t count = 1, colour;
         uint8_t byte, more = 255;
         if (kind == 128) {
-            status = rlw_take(c, RLW_RFB_PACKED, &at);
-            if (status != RLW_OK) return status;
+            RLW_TRY(rlw_take(c, RLW_RFB_PACKED, &at));
             colour = rlw_rfb_colour(at);
         } else {
-            status = rlw_take_u8(c, &byte);
-            if (status != RLW_OK) return status;
+            RLW_TRY(rlw_take_u8(c, &byte));
             if ((byte & 127u) >= colours)
                 return rlw_fail(c, RLW_BAD_PALETTE, run, byte & 127u, colours);
             colour = palette[byte & 127];
             if (!(byte & 128)) more = 0;
         }
         while (more == 255) {
-            status = rlw_take_u8(c, &more);
-            if (status != RLW_OK) return status;
+            RLW_TRY(rlw_take_u8(c, &more));
             count += more;
             if (count > left) return rlw_fail(c, RLW_BAD_RUN, run, count, left);
         }
@@ -581,9 +541,7 @@ static inline rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_s
         for (x = 0; x < r->width; x += 64) {
             uint32_t width = r->width - x < 64 ? r->width - x : 64;
             uint32_t height = r->height - y < 64 ? r->height - y : 64;
-            rlw_status status =
-                rlw_rfb_zrle_tile(c, s, r->x + x, r->y + y, width, height, palette);
-            if (status != RLW_OK) return status;
+            RLW_TRY(rlw_rfb_zrle_tile(c, s, r->x + x, r->y + y, width, height, palette));
         }
     return RLW_OK;
 }
@@ -595,8 +553,7 @@ static inline rlw_status rlw_rfb_paint_gradient(rlw_cursor *c, const rlw_rfb_scr
     const uint8_t *from;
     uint32_t x, y;
     int i;
-    rlw_status status = rlw_take(c, (uint64_t)r->width * r->height * RLW_RFB_PACKED, &from);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take(c, (uint64_t)r->width * r->height * RLW_RFB_PACKED, &from));
     if (r->width > RLW_RFB_TIGHT_WIDEST)
         return rlw_fail(c, RLW_BAD_PLACE, from, r->width, RLW_RFB_TIGHT_WIDEST);
     memset(above, 0, sizeof above[0] * r->width);

@@ -114,53 +114,17 @@ static inline void rlw_rfb_run(uint8_t *to, uint32_t colour, size_t count) {
     }
 }
 
-/* Paints a small rectangle, 1 to 16 pixels wide; Hextile has thousands of them. */
-static inline void rlw_rfb_patch(uint8_t *to, size_t stride, uint32_t width, uint32_t height,
-                                 uint32_t colour) {
-    const uint64_t c = colour, two = c | c << 24, first = two | c << 48;
-    uint8_t many[48];
-    switch (width) {
-    case 1:
-        for (; height; height--, to += stride) rlw_rfb_dot(to, colour);
-        return;
-    case 2:
-        for (; height; height--, to += stride) {
-            rlw_store_u32le(to, (uint32_t)two);
-            rlw_store_u32le(to + 2, (uint32_t)(two >> 16));
-        }
-        return;
-    case 3:
-        for (; height; height--, to += stride) {
-            rlw_store_u64le(to, first);
-            to[8] = (uint8_t)(colour >> 16);
-        }
-        return;
-    case 4:
-        for (; height; height--, to += stride) {
-            rlw_store_u64le(to, first);
-            rlw_store_u32le(to + 8, (uint32_t)(c >> 16 | c << 8));
-        }
-        return;
-    default: break;
-    }
-    rlw_rfb_sixteen(many, c);
-    for (; height; height--, to += stride) rlw_rfb_copy_few(to, many, 3 * (size_t)width);
-}
-
 static inline void rlw_rfb_fill(const rlw_rfb_screen *s, uint32_t x, uint32_t y, uint32_t width,
                                 uint32_t height, uint32_t colour) {
+    const size_t size = (size_t)width * 3;
     uint8_t *first, *to;
-    uint32_t i;
     if (!width || !height) return;
     first = to = rlw_rfb_spot(s, x, y);
-    if (width <= 16) {
-        rlw_rfb_patch(to, s->stride, width, height, colour);
-        return;
-    }
     rlw_rfb_run(to, colour, width);
-    for (i = 1; i < height; i++) {
+    for (; height > 1; height--) {
         to += s->stride;
-        memcpy(to, first, (size_t)width * 3);
+        if (size >= 6 && size <= 48) rlw_rfb_copy_few(to, first, size);
+        else memcpy(to, first, size);
     }
 }
 

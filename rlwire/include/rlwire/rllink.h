@@ -116,25 +116,20 @@ static inline rlw_status rlw_rllink_number(rlw_msgpack_reader *r, const rlw_msgp
     return RLW_OK;
 }
 
-/* Finds the weights' number in a state whose head has just been read; the cursor stays. */
+/* Passes the entries of a state, and finds the weights' number. */
 static inline rlw_status rlw_rllink_state_number(rlw_msgpack_reader *r, uint64_t entries,
                                                  int64_t *out) {
-    const uint8_t *start = r->c.at;
-    uint64_t items = r->items;
     rlw_msgpack_value key, value;
-    rlw_status status = RLW_OK;
-    for (; entries && status == RLW_OK; entries--) {
-        if ((status = rlw_msgpack_read(r, &key)) != RLW_OK) break;
-        if ((status = rlw_rllink_pass(r, &key, 2)) != RLW_OK) break;
-        if ((status = rlw_msgpack_read(r, &value)) != RLW_OK) break;
+    for (; entries; entries--) {
+        RLW_TRY(rlw_msgpack_read(r, &key));
+        RLW_TRY(rlw_rllink_pass(r, &key, 2));
+        RLW_TRY(rlw_msgpack_read(r, &value));
         if (rlw_rllink_is(&key, "weights_seq_no"))
-            status = rlw_rllink_number(r, &value, 0, out);
+            RLW_TRY(rlw_rllink_number(r, &value, 0, out));
         else
-            status = rlw_rllink_pass(r, &value, 2);
+            RLW_TRY(rlw_rllink_pass(r, &value, 2));
     }
-    r->c.at = start;
-    r->items = items;
-    return status;
+    return RLW_OK;
 }
 
 /* Reads the value under `key` in the message's own map. */
@@ -142,8 +137,7 @@ static inline rlw_status rlw_rllink_entry(rlw_msgpack_reader *r, const rlw_msgpa
                                           rlw_rllink_message *m, rlw_msgpack_value *type) {
     rlw_msgpack_value v;
     int64_t steps = 0;
-    rlw_status status = rlw_msgpack_read(r, &v);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_msgpack_read(r, &v));
     if (rlw_rllink_is(key, "type")) return rlw_rllink_field(r, &v, RLW_MSGPACK_STRING, type);
     if (rlw_rllink_is(key, "env_steps_per_sample")) {
         m->steps = v;
@@ -156,14 +150,38 @@ static inline rlw_status rlw_rllink_entry(rlw_msgpack_reader *r, const rlw_msgpa
     if (rlw_rllink_is(key, "weights_seq_no")) return rlw_rllink_number(r, &v, 0, &m->number);
     if (rlw_rllink_is(key, "state")) {
         v.data = r->c.at;
-        status = rlw_rllink_field(r, &v, RLW_MSGPACK_MAP, &m->state);
-        if (status == RLW_OK && v.kind == RLW_MSGPACK_MAP)
-            status = rlw_rllink_state_number(r, v.size, &m->number);
-        if (status == RLW_OK) status = rlw_rllink_pass(r, &v, 1);
-        m->state_size = v.kind == RLW_MSGPACK_MAP ? (uint64_t)(r->c.at - v.at) : 0;
-        return status;
+        RLW_TRY(rlw_rllink_field(r, &v, RLW_MSGPACK_MAP, &m->state));
+        m->state_size = 0;
+        if (v.kind == RLW_MSGPACK_NIL) return RLW_OK;
+        if (r->limits.depth < 2) return rlw_fail(&r->c, RLW_OVER_DEPTH, v.at, 2, r->limits.depth);
+        RLW_TRY(rlw_rllink_state_number(r, v.size, &m->number));
+        m->state_size = (uint64_t)(r->c.at - v.at);
+        return RLW_OK;
     }
     return rlw_rllink_pass(r, &v, 1);
+}
+
+static inline rlw_status rlw_rllink_read_body(rlw_msgpack_reader *r, rlw_rllink_message *m) {
+    rlw_msgpack_value map, key, type;
+    unsigned kind;
+    memset(m, 0, sizeof *m); /* nil */
+    memset(&type, 0, sizeof type);
+    type.at = r->c.at;
+    RLW_TRY(rlw_msgpack_read(r, &map));
+    if (map.kind != RLW_MSGPACK_MAP)
+        return rlw_fail(&r->c, RLW_BAD_WIRE, map.at, (uint64_t)map.kind, RLW_MSGPACK_MAP);
+    if (r->limits.depth == 0) return rlw_fail(&r->c, RLW_OVER_DEPTH, map.at, 1, 0);
+    for (; map.size; map.size--) {
+        RLW_TRY(rlw_msgpack_read(r, &key));
+        RLW_TRY(rlw_rllink_pass(r, &key, 1));
+        RLW_TRY(rlw_rllink_entry(r, &key, m, &type));
+    }
+    if (rlw_left(&r->c)) return rlw_fail(&r->c, RLW_TRAILING, r->c.at, rlw_left(&r->c), 0);
+    for (kind = 0; kind <= RLW_RLLINK_SET_STATE; kind++) {
+        m->kind = (rlw_rllink_kind)kind;
+        if (rlw_rllink_is(&type, rlw_rllink_name(m->kind))) return RLW_OK;
+    }
+    return rlw_fail(&r->c, RLW_BAD_WORD, type.at, 0, 0);
 }
 
 /* Reads and checks a whole body.
@@ -174,35 +192,9 @@ static inline rlw_status rlw_rllink_read(rlw_cursor *c, const uint8_t *body, siz
                                          const rlw_msgpack_limits *limits,
                                          rlw_rllink_message *m) {
     rlw_msgpack_reader r;
-    rlw_msgpack_value map, key, type;
     rlw_status status;
-    uint64_t entries;
-    unsigned kind;
-    memset(m, 0, sizeof *m); /* nil */
-    memset(&type, 0, sizeof type);
     rlw_msgpack_reader_init(&r, body, size, limits);
-    status = rlw_msgpack_read(&r, &map);
-    if (status == RLW_OK && map.kind != RLW_MSGPACK_MAP)
-        status = rlw_fail(&r.c, RLW_BAD_WIRE, map.at, (uint64_t)map.kind, RLW_MSGPACK_MAP);
-    type.at = body;
-    if (status == RLW_OK && limits->depth == 0)
-        status = rlw_fail(&r.c, RLW_OVER_DEPTH, map.at, 1, 0);
-    entries = status == RLW_OK ? map.size : 0;
-    for (; entries && status == RLW_OK; entries--) {
-        status = rlw_msgpack_read(&r, &key);
-        if (status == RLW_OK) status = rlw_rllink_pass(&r, &key, 1);
-        if (status == RLW_OK) status = rlw_rllink_entry(&r, &key, m, &type);
-    }
-    if (status == RLW_OK && rlw_left(&r.c))
-        status = rlw_fail(&r.c, RLW_TRAILING, r.c.at, rlw_left(&r.c), 0);
-    if (status == RLW_OK) {
-        for (kind = 0; kind <= RLW_RLLINK_SET_STATE; kind++)
-            if (rlw_rllink_is(&type, rlw_rllink_name((rlw_rllink_kind)kind))) break;
-        if (kind > RLW_RLLINK_SET_STATE)
-            status = rlw_fail(&r.c, RLW_BAD_WORD, type.at, 0, 0);
-        else
-            m->kind = (rlw_rllink_kind)kind;
-    }
+    status = rlw_rllink_read_body(&r, m);
     *c = r.c;
     return status;
 }
@@ -241,7 +233,6 @@ static inline rlw_status rlw_rllink_next_tensor(rlw_rllink_tensors *t, rlw_rllin
                                                 int *found) {
     rlw_msgpack_value v;
     rlw_msgpack_marked mark;
-    rlw_status status;
     uint32_t i;
     *found = 0;
     while (t->level) {
@@ -251,15 +242,14 @@ static inline rlw_status rlw_rllink_next_tensor(rlw_rllink_tensors *t, rlw_rllin
             continue;
         }
         t->left[top]--;
-        if ((status = rlw_msgpack_read(&t->r, &out->name)) != RLW_OK) return status;
-        if ((status = rlw_rllink_pass(&t->r, &out->name, t->level)) != RLW_OK) return status;
-        if ((status = rlw_msgpack_read(&t->r, &v)) != RLW_OK) return status;
+        RLW_TRY(rlw_msgpack_read(&t->r, &out->name));
+        RLW_TRY(rlw_rllink_pass(&t->r, &out->name, t->level));
+        RLW_TRY(rlw_msgpack_read(&t->r, &v));
         if (v.kind != RLW_MSGPACK_MAP) {
-            if ((status = rlw_rllink_pass(&t->r, &v, t->level)) != RLW_OK) return status;
+            RLW_TRY(rlw_rllink_pass(&t->r, &v, t->level));
             continue;
         }
-        status = rlw_msgpack_read_marked(&t->r, &v, t->level + UINT64_C(1), &mark);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_msgpack_read_marked(&t->r, &v, t->level + UINT64_C(1), &mark));
         if (mark.mark == RLW_MSGPACK_UNMARKED) {
             if (t->level == RLW_RLLINK_DEEPEST)
                 return rlw_fail(&t->r.c, RLW_OVER_DEPTH, v.at, RLW_RLLINK_DEEPEST + 1,
@@ -350,11 +340,11 @@ static inline rlw_status rlw_rllink_put_request(rlw_writer *w, rlw_rllink_kind k
 
 /* Writes a PING with a token, or NULL, for one of rlwire's servers. Ray's server ignores it. */
 static inline rlw_status rlw_rllink_put_ping(rlw_writer *w, const char *token) {
-    rlw_status status;
-    if ((status = rlw_rllink_put_head(w, RLW_RLLINK_PING, 1)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "rlwire")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_map_head(w, token ? 1 : 0)) != RLW_OK || !token) return status;
-    if ((status = rlw_rllink_put_text(w, "token")) != RLW_OK) return status;
+    RLW_TRY(rlw_rllink_put_head(w, RLW_RLLINK_PING, 1));
+    RLW_TRY(rlw_rllink_put_text(w, "rlwire"));
+    RLW_TRY(rlw_msgpack_put_map_head(w, token ? 1 : 0));
+    if (!token) return RLW_OK;
+    RLW_TRY(rlw_rllink_put_text(w, "token"));
     return rlw_rllink_put_text(w, token);
 }
 
@@ -390,42 +380,16 @@ typedef struct rlw_rllink_episode {
     double seconds;  /* duration, for RLlib's metrics */
 } rlw_rllink_episode;
 
-static inline uint32_t rlw_rllink_itemsize(rlw_rllink_type type) {
-    static const uint8_t sizes[] = {1, 4, 8, 4, 8};
-    return sizes[type];
-}
-
-/* Stores numbers in the host's byte order as little-endian ones. */
-static inline void rlw_rllink_store(uint8_t *p, rlw_rllink_type type, const void *data,
-                                    size_t count) {
-    const uint8_t *from = (const uint8_t *)data;
-    size_t i;
-    if (rlw_rllink_itemsize(type) == 1) {
-        if (count) memcpy(p, data, count);
-    } else if (rlw_rllink_itemsize(type) == 4) {
-        for (i = 0; i < count; i++) {
-            uint32_t bits;
-            memcpy(&bits, from + 4 * i, 4);
-            rlw_store_u32le(p + 4 * i, bits);
-        }
-    } else {
-        for (i = 0; i < count; i++) {
-            uint64_t bits;
-            memcpy(&bits, from + 8 * i, 8);
-            rlw_store_u64le(p + 8 * i, bits);
-        }
-    }
-}
-
 /* Writes {data, lookback, finalized, space}: one of Ray's buffers, with an array as its data. */
 static inline rlw_status rlw_rllink_put_column(rlw_writer *w, const rlw_rllink_column *column,
                                                uint64_t entries) {
     static const char *const names[] = {"|u1", "<i4", "<i8", "<f4", "<f8"};
+    static const uint8_t sizes[] = {1, 4, 8, 4, 8};
     static const char rest[] = "\xA8lookback\x00\xA9" "finalized\xC3\xA5space\xC0";
     int64_t shape[RLW_MSGPACK_DIMS];
     uint64_t count = entries;
-    uint32_t i, itemsize = rlw_rllink_itemsize(column->type);
-    rlw_status status;
+    uint32_t i, itemsize = sizes[column->type];
+    size_t size;
     if (column->dims >= RLW_MSGPACK_DIMS) return RLW_OVER_DIMS;
     shape[0] = (int64_t)entries;
     for (i = 0; i < column->dims; i++) {
@@ -436,14 +400,13 @@ static inline rlw_status rlw_rllink_put_column(rlw_writer *w, const rlw_rllink_c
         count *= (uint64_t)shape[i + 1];
     }
     if (count > RLW_RLLINK_MOST / itemsize) return RLW_OVER_FRAME;
-    if ((status = rlw_msgpack_put_map_head(w, 4)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "data")) != RLW_OK) return status;
-    status = rlw_msgpack_put_nd(w, names[column->type], 3, column->dims + 1, shape,
-                                (uint32_t)count * itemsize);
-    if (status != RLW_OK) return status;
-    if ((status = rlw_reserve(w, (size_t)count * itemsize)) != RLW_OK) return status;
-    rlw_rllink_store(w->at, column->type, column->data, (size_t)count);
-    w->at += (size_t)count * itemsize;
+    RLW_TRY(rlw_msgpack_put_map_head(w, 4));
+    RLW_TRY(rlw_rllink_put_text(w, "data"));
+    size = (size_t)count * itemsize;
+    RLW_TRY(rlw_msgpack_put_nd(w, names[column->type], 3, column->dims + 1, shape, (uint32_t)size));
+    RLW_TRY(rlw_reserve(w, size));
+    rlw_copy_little(w->at, column->data, size, itemsize);
+    w->at += size;
     return rlw_put(w, rest, sizeof rest - 1);
 }
 
@@ -451,14 +414,13 @@ static inline rlw_status rlw_rllink_put_column(rlw_writer *w, const rlw_rllink_c
  * `rlw_rllink_put_episode` `count` times, for `steps` in all. `number`: version of the weights. */
 static inline rlw_status rlw_rllink_put_episodes(rlw_writer *w, int wait, uint32_t count,
                                                  uint64_t steps, int64_t number) {
-    rlw_status status = rlw_rllink_put_head(
-        w, wait ? RLW_RLLINK_EPISODES_AND_GET_STATE : RLW_RLLINK_EPISODES, 3);
-    if (status != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "timesteps")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_unsigned(w, steps)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "weights_seq_no")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_integer(w, number)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "episodes")) != RLW_OK) return status;
+    rlw_rllink_kind kind = wait ? RLW_RLLINK_EPISODES_AND_GET_STATE : RLW_RLLINK_EPISODES;
+    RLW_TRY(rlw_rllink_put_head(w, kind, 3));
+    RLW_TRY(rlw_rllink_put_text(w, "timesteps"));
+    RLW_TRY(rlw_msgpack_put_unsigned(w, steps));
+    RLW_TRY(rlw_rllink_put_text(w, "weights_seq_no"));
+    RLW_TRY(rlw_msgpack_put_integer(w, number));
+    RLW_TRY(rlw_rllink_put_text(w, "episodes"));
     return rlw_msgpack_put_array_head(w, count);
 }
 
@@ -472,48 +434,42 @@ static inline rlw_status rlw_rllink_put_episode(rlw_writer *w, const rlw_rllink_
                                     "\xAB" "custom_data\x80";
     static const char *const names[] = {"observations", "actions", "rewards"};
     const rlw_rllink_column *const columns[] = {&e->observations, &e->actions, &e->rewards};
-    rlw_status status;
     uint32_t i;
-    if ((status = rlw_msgpack_put_map_head(w, 18)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "id_")) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, e->id)) != RLW_OK) return status;
-    if ((status = rlw_put(w, nobody, sizeof nobody - 1)) != RLW_OK) return status;
+    RLW_TRY(rlw_msgpack_put_map_head(w, 18));
+    RLW_TRY(rlw_rllink_put_text(w, "id_"));
+    RLW_TRY(rlw_rllink_put_text(w, e->id));
+    RLW_TRY(rlw_put(w, nobody, sizeof nobody - 1));
     for (i = 0; i < 3; i++) {
-        if ((status = rlw_rllink_put_text(w, names[i])) != RLW_OK) return status;
-        status = rlw_rllink_put_column(w, columns[i], e->steps + UINT64_C(1) - (i > 0));
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_rllink_put_text(w, names[i]));
+        RLW_TRY(rlw_rllink_put_column(w, columns[i], e->steps + UINT64_C(1) - (i > 0)));
     }
-    if ((status = rlw_rllink_put_text(w, "infos")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_map_head(w, 4)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "data")) != RLW_OK) return status;
+    RLW_TRY(rlw_rllink_put_text(w, "infos"));
+    RLW_TRY(rlw_msgpack_put_map_head(w, 4));
+    RLW_TRY(rlw_rllink_put_text(w, "data"));
     if (e->steps >= RLW_RLLINK_MOST) return RLW_OVER_FRAME;
-    if ((status = rlw_msgpack_put_array_head(w, e->steps + 1)) != RLW_OK) return status;
-    if ((status = rlw_reserve(w, e->steps + (size_t)1)) != RLW_OK) return status;
+    RLW_TRY(rlw_msgpack_put_array_head(w, e->steps + 1));
+    RLW_TRY(rlw_reserve(w, e->steps + (size_t)1));
     memset(w->at, 0x80, e->steps + (size_t)1); /* empty maps */
     w->at += e->steps + (size_t)1;
-    if ((status = rlw_put(w, no_infos, sizeof no_infos - 1)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "extra_model_outputs")) != RLW_OK) return status;
-    if (e->output_count == 0) {
-        if ((status = rlw_msgpack_put_nil(w)) != RLW_OK) return status;
-    } else if ((status = rlw_msgpack_put_map_head(w, e->output_count)) != RLW_OK) {
-        return status;
-    }
+    RLW_TRY(rlw_put(w, no_infos, sizeof no_infos - 1));
+    RLW_TRY(rlw_rllink_put_text(w, "extra_model_outputs"));
+    RLW_TRY(e->output_count ? rlw_msgpack_put_map_head(w, e->output_count)
+                            : rlw_msgpack_put_nil(w));
     for (i = 0; i < e->output_count; i++) {
-        if ((status = rlw_rllink_put_text(w, e->outputs[i].name)) != RLW_OK) return status;
-        status = rlw_rllink_put_column(w, &e->outputs[i], e->steps);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_rllink_put_text(w, e->outputs[i].name));
+        RLW_TRY(rlw_rllink_put_column(w, &e->outputs[i], e->steps));
     }
-    if ((status = rlw_rllink_put_text(w, "is_terminated")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_boolean(w, e->terminated)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "t_started")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_integer(w, e->started)) != RLW_OK) return status;
-    if ((status = rlw_put(w, start, sizeof start - 1)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "is_truncated")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_boolean(w, e->truncated)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "t")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_integer(w, e->started + e->steps)) != RLW_OK) return status;
-    if ((status = rlw_rllink_put_text(w, "_last_step_time")) != RLW_OK) return status;
-    if ((status = rlw_msgpack_put_float64(w, e->seconds)) != RLW_OK) return status;
+    RLW_TRY(rlw_rllink_put_text(w, "is_terminated"));
+    RLW_TRY(rlw_msgpack_put_boolean(w, e->terminated));
+    RLW_TRY(rlw_rllink_put_text(w, "t_started"));
+    RLW_TRY(rlw_msgpack_put_integer(w, e->started));
+    RLW_TRY(rlw_put(w, start, sizeof start - 1));
+    RLW_TRY(rlw_rllink_put_text(w, "is_truncated"));
+    RLW_TRY(rlw_msgpack_put_boolean(w, e->truncated));
+    RLW_TRY(rlw_rllink_put_text(w, "t"));
+    RLW_TRY(rlw_msgpack_put_integer(w, e->started + e->steps));
+    RLW_TRY(rlw_rllink_put_text(w, "_last_step_time"));
+    RLW_TRY(rlw_msgpack_put_float64(w, e->seconds));
     return rlw_put(w, no_spaces, sizeof no_spaces - 1);
 }
 

@@ -100,8 +100,7 @@ static inline void rlw_rlx_reader_init(rlw_rlx_reader *r, const uint8_t *data, s
 static inline rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) {
     const uint8_t *at = r->c.at;
     uint32_t version = 0;
-    rlw_status status = rlw_take_u32le(&r->c, &version);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u32le(&r->c, &version));
     if (version != RLW_RLX_VERSION)
         return rlw_fail(&r->c, RLW_BAD_VERSION, at, version, RLW_RLX_VERSION);
     return RLW_OK;
@@ -111,8 +110,7 @@ static inline rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) {
 static inline rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) {
     const uint8_t *at = r->c.at;
     uint32_t size = 0;
-    rlw_status status = rlw_take_u32le(&r->c, &size);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u32le(&r->c, &size));
     if (size > r->limits.string)
         return rlw_fail(&r->c, RLW_OVER_STRING, at, size, r->limits.string);
     out->size = size;
@@ -128,8 +126,7 @@ static inline rlw_status rlw_rlx_count(rlw_rlx_reader *r, const uint8_t *at, uin
 
 static inline rlw_status rlw_rlx_read_count(rlw_rlx_reader *r, uint32_t least, uint32_t *count) {
     const uint8_t *at = r->c.at;
-    rlw_status status = rlw_take_u32le(&r->c, count);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u32le(&r->c, count));
     if (*count > rlw_left(&r->c) / least)
         return rlw_fail(&r->c, RLW_BAD_COUNT, at, *count, rlw_left(&r->c) / least);
     return rlw_rlx_count(r, at, *count);
@@ -140,25 +137,21 @@ static inline rlw_status rlw_rlx_read_array(rlw_rlx_reader *r, rlw_rlx_value *v)
     uint64_t bytes;
     uint32_t i, size = 0;
     int empty = 0;
-    rlw_status status;
     if (r->dtype.size) {
         v->as.array.name = r->dtype;
         if (!rlw_dtype_parse(r->dtype.data, r->dtype.size, &v->as.array.dtype))
             return rlw_fail(&r->c, RLW_BAD_DTYPE, at, 0, 0);
     } else {
-        status = rlw_rlx_read_text(r, &v->as.array.name);
-        if (status != RLW_OK) return status;
+        RLW_TRY(rlw_rlx_read_text(r, &v->as.array.name));
         if (!rlw_dtype_parse(v->as.array.name.data, v->as.array.name.size, &v->as.array.dtype))
             return rlw_fail(&r->c, RLW_BAD_DTYPE, at + 4, v->as.array.name.size, 0);
     }
     at = r->c.at;
-    status = rlw_take_u32le(&r->c, &v->as.array.dims);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u32le(&r->c, &v->as.array.dims));
     if (v->as.array.dims > r->limits.dims)
         return rlw_fail(&r->c, RLW_OVER_DIMS, at, v->as.array.dims, r->limits.dims);
     at = r->c.at;
-    status = rlw_take(&r->c, (uint64_t)v->as.array.dims * 4, &v->as.array.shape);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take(&r->c, (uint64_t)v->as.array.dims * 4, &v->as.array.shape));
     bytes = v->as.array.dtype.itemsize;
     for (i = 0; i < v->as.array.dims; i++) {
         uint32_t n = rlw_load_u32le(v->as.array.shape + 4 * i);
@@ -171,8 +164,7 @@ static inline rlw_status rlw_rlx_read_array(rlw_rlx_reader *r, rlw_rlx_value *v)
     }
     if (empty) bytes = 0;
     at = r->c.at;
-    status = rlw_take_u32le(&r->c, &size);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u32le(&r->c, &size));
     if (size != bytes) return rlw_fail(&r->c, RLW_BAD_SIZE, at, size, bytes);
     v->as.array.size = size;
     return rlw_take(&r->c, size, &v->as.array.data);
@@ -182,19 +174,18 @@ static inline rlw_status rlw_rlx_read_image(rlw_rlx_reader *r, rlw_rlx_value *v)
     const uint8_t *at = r->c.at;
     uint64_t bytes, pixels;
     uint32_t size = 0;
-    rlw_status status = rlw_rlx_read_text(r, &v->as.image.name);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_rlx_read_text(r, &v->as.image.name));
     v->as.image.mode = rlw_image_mode_find(v->as.image.name.data, v->as.image.name.size);
     if (!v->as.image.mode)
         return rlw_fail(&r->c, RLW_BAD_MODE, at + 4, v->as.image.name.size, 0);
     at = r->c.at;
-    if ((status = rlw_take_u32le(&r->c, &v->as.image.width)) != RLW_OK) return status;
-    if ((status = rlw_take_u32le(&r->c, &v->as.image.height)) != RLW_OK) return status;
+    RLW_TRY(rlw_take_u32le(&r->c, &v->as.image.width));
+    RLW_TRY(rlw_take_u32le(&r->c, &v->as.image.height));
     pixels = (uint64_t)v->as.image.width * v->as.image.height;
     if (pixels > r->limits.pixels)
         return rlw_fail(&r->c, RLW_OVER_PIXELS, at, pixels, r->limits.pixels);
     at = r->c.at;
-    if ((status = rlw_take_u32le(&r->c, &size)) != RLW_OK) return status;
+    RLW_TRY(rlw_take_u32le(&r->c, &size));
     bytes = rlw_image_bytes(v->as.image.mode, v->as.image.width, v->as.image.height);
     if (size != bytes) return rlw_fail(&r->c, RLW_BAD_SIZE, at, size, bytes);
     v->as.image.size = size;
@@ -206,32 +197,30 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     rlw_cursor *c = &r->c;
     const uint8_t *p;
     uint8_t byte = 0;
-    rlw_status status;
     v->at = c->at;
-    status = rlw_take_u8(c, &byte);
-    if (status != RLW_OK) return status;
+    RLW_TRY(rlw_take_u8(c, &byte));
     if (byte <= RLW_RLX_DICT) v->type = (rlw_rlx_type)byte; /* larger is undefined in C++ enums */
     switch (byte) {
     case RLW_RLX_NONE:
     case RLW_RLX_NULL: return RLW_OK;
     case RLW_RLX_INT4:
-        if ((status = rlw_take(c, 4, &p)) != RLW_OK) return status;
-        v->as.integer = rlw_load_i32le(p);
+        RLW_TRY(rlw_take(c, 4, &p));
+        v->as.integer = rlw_sign_extend(rlw_load_u32le(p), 32);
         return RLW_OK;
     case RLW_RLX_UINT4:
-        if ((status = rlw_take(c, 4, &p)) != RLW_OK) return status;
+        RLW_TRY(rlw_take(c, 4, &p));
         v->as.integer = (int64_t)rlw_load_u32le(p);
         return RLW_OK;
     case RLW_RLX_INT64:
-        if ((status = rlw_take(c, 8, &p)) != RLW_OK) return status;
-        v->as.integer = rlw_load_i64le(p);
+        RLW_TRY(rlw_take(c, 8, &p));
+        v->as.integer = rlw_sign_extend(rlw_load_u64le(p), 64);
         return RLW_OK;
     case RLW_RLX_DOUBLE:
-        if ((status = rlw_take(c, 8, &p)) != RLW_OK) return status;
+        RLW_TRY(rlw_take(c, 8, &p));
         v->as.real = rlw_load_f64le(p);
         return RLW_OK;
     case RLW_RLX_BOOLEAN:
-        if ((status = rlw_take_u8(c, &byte)) != RLW_OK) return status;
+        RLW_TRY(rlw_take_u8(c, &byte));
         if (byte > 1) return rlw_fail(c, RLW_BAD_BOOLEAN, c->at - 1, byte, 1);
         v->as.boolean = byte;
         return RLW_OK;
@@ -330,12 +319,16 @@ static inline rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_INT4, (uint32_t)value);
 }
 
-static inline rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value) {
+static inline rlw_status rlw_rlx_put_u64_as(rlw_writer *w, rlw_rlx_type type, uint64_t bits) {
     if (rlw_reserve(w, 9) != RLW_OK) return RLW_NO_MEMORY;
-    w->at[0] = RLW_RLX_INT64;
-    rlw_store_u64le(w->at + 1, (uint64_t)value);
+    w->at[0] = (uint8_t)type;
+    rlw_store_u64le(w->at + 1, bits);
     w->at += 9;
     return RLW_OK;
+}
+
+static inline rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value) {
+    return rlw_rlx_put_u64_as(w, RLW_RLX_INT64, (uint64_t)value);
 }
 
 /* Writes an INT4 if the value fits, else an INT64. */
@@ -345,11 +338,7 @@ static inline rlw_status rlw_rlx_put_integer(rlw_writer *w, int64_t value) {
 }
 
 static inline rlw_status rlw_rlx_put_double(rlw_writer *w, double value) {
-    if (rlw_reserve(w, 9) != RLW_OK) return RLW_NO_MEMORY;
-    w->at[0] = RLW_RLX_DOUBLE;
-    rlw_store_f64le(w->at + 1, value);
-    w->at += 9;
-    return RLW_OK;
+    return rlw_rlx_put_u64_as(w, RLW_RLX_DOUBLE, rlw_double_bits(value));
 }
 
 static inline rlw_status rlw_rlx_put_string(rlw_writer *w, const void *text, uint32_t size) {

@@ -78,6 +78,13 @@ typedef struct rlw_fault {
     uint64_t allowed;
 } rlw_fault;
 
+/* Returns from the calling function unless the status is RLW_OK. */
+#define RLW_TRY(call) \
+    do { \
+        rlw_status try_status = (call); \
+        if (try_status != RLW_OK) return try_status; \
+    } while (0)
+
 /* Returns a static text; the fault's numbers complete it. */
 static inline const char *rlw_status_text(rlw_status status) {
     switch (status) {
