@@ -22,7 +22,11 @@ _FUNCTION = re.compile(
     r"^(?:RLW_\w+ )?((?:static inline )?(?:const )?\w+ \**(?:const )?(rlw_\w+)\([^;{]*?\))\s*[;{]",
     re.M,
 )
-_TYPE = re.compile(r"^typedef (?:struct|enum|union)[^;{]*\{.*?^\} \w+;", re.M | re.S)
+_TYPE = re.compile(
+    r"^typedef (?:struct|enum|union)[^;{]*\{.*?^\} \w+;"
+    r"|^#define RLW_\w+\(X\)(?: [^\n]*\\\n)+[^\n]+",
+    re.M | re.S,
+)
 _CONSTANT = re.compile(r"^#define RLW_\w+(?<!_H) +[^\\\n]+$", re.M)
 
 
