@@ -134,7 +134,7 @@ class RLlinkClientBase(waits.ClientBase):
             wait = self.config is None or self.config.force_on_policy is not False
         number = None if self.weights is None else self.weights.weights_seq_no
         kind = EpisodesAndGetState if wait else Episodes
-        return kind(list(episodes), sum(map(len, episodes)), number)
+        return kind(list(episodes), None, number)
 
     def _ask(self, request: Message) -> Waits[Any]:
         try:
@@ -177,10 +177,11 @@ class Client(Blocking, RLlinkClientBase):
     def send(self, episodes: Sequence[Episode], *, wait: bool | None = None) -> SetState | None:
         """Send episodes, as `RLlinkClientBase.send` does; its generator takes longer."""
         request = self._request(episodes, wait)
+        connection = self._connection or self._connected()
         if type(request) is Episodes:
-            return self._connected().send(request)
+            return connection.send(request)
         try:
-            return self._newest(self._connected().exchange(request))
+            return self._newest(connection.exchange(request))
         except BaseException as error:
             self._failed(error)
             raise

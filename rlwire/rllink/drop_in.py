@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.rllink.messages import FRAME_MAXIMUM, HEAD, frame_size
+from rlwire.codecs.rllink.frames import FRAME_MAXIMUM, HEAD, frame_size
 from rlwire.errors import RlwireError
 from rlwire.msgpack_numpy import DropIn
 

@@ -120,8 +120,10 @@ class _RLlinkService(Service[Connection]):
         self._sampling: list[DeferredReply] = []  # threads in `sample`
         self._waiting: list[DeferredReply] = []  # for the next weights; not those in the queue
         self._held: list[DeferredReply] = []  # of clients over the backlog
-        # Of a `LearnerServer`: learns in one thread at a time; False if that failed.
-        self.learn: Callable[[list[Any]], bool] | None = None
+        # Of a `LearnerServer`: called in one thread at a time; `failed` with an error of it.
+        self.learn: Callable[[list[Any]], SetState | None] | None = None
+        self.failed: Callable[[BaseException], object] = bool
+        self._newest = 0  # older weights than these are stale
         self._learning = self._direct = False  # direct: in the thread of a client, which waits
         self._clients = self._episodes = self._steps = self._queued = self._stale = 0
         self.session()  # raises for invalid options
@@ -212,38 +214,55 @@ class _RLlinkService(Service[Connection]):
 
     def _learn(self, episodes: list[Any]) -> Any:
         assert self.learn is not None
-        if not self.learn(episodes):
+        try:
+            state = self.learn(episodes) or self._state
+        except (Exception, SystemExit) as error:
+            self.failed(error)
             return NOTHING
-        with self._lock:
-            self._learning = self._direct = False
-            arrivals = self._sampling if self._queue else []
-        for arrival in arrivals:
-            arrival.set(NOTHING)
-        return self._state
+        assert state is not None
+        self.set_state(state, True)
+        return state
 
-    def set_state(self, state: SetState) -> None:
+    def set_state(self, state: SetState, learnt: bool = False) -> None:
+        """Set the weights; `learnt`: by `learn`, which may then be called again."""
+        held: list[DeferredReply] = []
         with self._lock:
             self._state = state
-            held: list[DeferredReply] = []
             if self.config.force_on_policy:
-                for message, reply in [entry for entry in self._queue if self._is_stale(entry[0])]:
-                    self._queue.remove((message, reply))
-                    self._queued -= self._leave_out(message)
-                    held, self._held = [*held, *self._held], []
-                    if reply is not None:
-                        self._waiting.append(reply)
+                self._newest = state.weights_seq_no
+                if self._queue:
+                    held = self._drop_stale()
             answered, self._waiting = self._waiting, []
-        for room in held:
-            room.set(NOTHING)
+            if learnt:
+                self._learning = self._direct = False
+                if self._queue:
+                    held += self._sampling
+        for reply in held:
+            reply.set(NOTHING)
         for reply in answered:
             reply.set(state)
+
+    def _drop_stale(self) -> list[DeferredReply]:
+        """Leave out stale episodes in the queue; return the clients that have room again."""
+        held: list[DeferredReply] = []
+        for message, reply in [entry for entry in self._queue if self._is_stale(entry[0])]:
+            self._queue.remove((message, reply))
+            self._queued -= self._leave_out(message)
+            held, self._held = [*held, *self._held], []
+            if reply is not None:
+                self._waiting.append(reply)
+        return held
 
     def state(self) -> SetState | DeferredReply:
         with self._lock:
             return self._wait() if self._state is None else self._state
 
-    def take(self, message: Episodes) -> Any:
-        """Queue episodes; return the reply, or a deferred `NOTHING` over the backlog."""
+    def answer(self, message: Message) -> Any:
+        """Return the reply; deferred without weights yet, or `NOTHING` over the backlog."""
+        if not isinstance(message, Episodes):
+            if isinstance(message, GetState):
+                return self.state()
+            return self.config if isinstance(message, GetConfig) else Pong()
         waits = isinstance(message, EpisodesAndGetState)
         episodes = message.episodes
         with self._lock:
@@ -252,7 +271,7 @@ class _RLlinkService(Service[Connection]):
                 return self._state if waits else NOTHING
             if waits and not episodes:  # the document's way to get weights
                 return self._wait() if self._state is None else self._state
-            steps = sum(map(len, episodes))
+            steps = message.timesteps or 0
             self._episodes += len(episodes)
             self._steps += steps
             # A client that waits for weights: its own thread learns, without two context switches.
@@ -276,16 +295,15 @@ class _RLlinkService(Service[Connection]):
         return reply
 
     def _is_stale(self, message: Episodes) -> bool:
-        newest = 0 if self._state is None else self._state.weights_seq_no
         made = message.weights_seq_no
-        return bool(self.config.force_on_policy) and made is not None and made < newest
+        return made is not None and made < self._newest
 
     def _leave_out(self, message: Episodes) -> int:
-        steps = sum(map(len, message.episodes))
+        steps = message.timesteps or 0
         self._stale += steps
         self.log.info(
             "left out %d steps made with weights %s, since the newest are %d",
-            steps, message.weights_seq_no, self._state.weights_seq_no if self._state else 0,
+            steps, message.weights_seq_no, self._newest,
         )  # fmt: skip
         return steps
 
@@ -306,16 +324,8 @@ class _RLlinkHandler:
     def __init__(self, exchange: _RLlinkService, connection: Any) -> None:
         self._exchange = exchange
         self._connection = connection
+        self.answer = exchange.answer
         exchange.log.info("%s: client connected", connection.peer)
-
-    def answer(self, message: Message) -> Any:
-        """Return the reply, deferred if there are no weights yet."""
-        exchange = self._exchange
-        if isinstance(message, Episodes):
-            return exchange.take(message)
-        if isinstance(message, GetState):
-            return exchange.state()
-        return exchange.config if isinstance(message, GetConfig) else Pong()
 
     def failure(self, message: Message, error: Exception) -> Any:
         """Close the connection."""
@@ -372,22 +382,12 @@ class LearnerServer(Server):
 
     def _learn(self, worker: Worker) -> None:
         try:
-            self._state = self._learner.get_state()
-            self.set_state(self._state)
+            self.set_state(self._learner.get_state())
         except (Exception, SystemExit) as error:
             self._failed(error)
             return
-        self._exchange.learn = self._learn_from
+        self._exchange.failed, self._exchange.learn = self._failed, self._learner.learn
         self._exchange.learn_until_stopped()
-
-    def _learn_from(self, episodes: list[Any]) -> bool:
-        try:
-            self._state = self._learner.learn(episodes) or self._state
-        except (Exception, SystemExit) as error:
-            self._failed(error)
-            return False
-        self.set_state(self._state)
-        return True
 
     def _failed(self, error: BaseException) -> None:
         if self._worker is not None and not self._worker.stopping:

@@ -23,9 +23,10 @@ from rlwire.codecs.rllink import (
     Refused,
     SetConfig,
     SetState,
-    frame_size,
 )
-from rlwire.codecs.rllink.messages import HEAD, Codec
+from rlwire.codecs.rllink.frames import HEAD, plain_episode
+from rlwire.codecs.rllink.frames import frame_size as whole_size
+from rlwire.codecs.rllink.messages import Codec
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import (
     DecodeError,
@@ -63,7 +64,7 @@ class _Session(Layer):
 
     def __init__(self, form: Form, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
-        self._bound = (min(limits.received, limits.message), "received")  # of a body, its name
+        self._maximum, self._limit = min(limits.received, limits.message), "received"  # of a body
         # copy=None: arrays are views of the block if they are aligned.
         self._views = Codec(limits=limits, copy=None)
         self._copies = Codec(limits=limits, copy=True)
@@ -75,7 +76,7 @@ class _Session(Layer):
         return int(self._pending is not None)
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        return frame_size(buffer, start, end, *self._bound)
+        return whole_size(buffer, start, end, self._maximum, self._limit)
 
     def receive(self, frame: Buffer) -> list[Any]:
         # Views of bytes would be read-only.
@@ -83,7 +84,7 @@ class _Session(Layer):
         return [self._message(codec, frame[HEAD:])]
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        if frame_size(buffer, 0, size, *self._bound) != size:
+        if whole_size(buffer, 0, size, self._maximum, self._limit) != size:
             return None
         return [self._message(self._copies, buffer[HEAD:size])]
 
@@ -135,7 +136,7 @@ class RLlinkClientSession(_Session):
             raise LocalProtocolError(f"{kind.__name__} cannot be sent: {waiting or known}")
         if kind is Ping:
             event = self._ping
-        buffers = self._views.encode_parts(event, self.form, brief=self._brief)
+        buffers = self._views.encode_parts(event, self.form, self._brief)
         self._pending = None if REPLIES[kind] is None else kind
         return buffers
 
@@ -168,11 +169,12 @@ class RLlinkServerSession(_Session):
     def __init__(self, *, token: str | None = None, limits: Limits | None = None) -> None:
         super().__init__("msgpack", limits)
         self._token = token
-        self._known_bound = self._bound
         if token is not None:
             if len(self._copies.encode(Ping(token), "json")) > HEAD + _FIRST:
                 raise ValueError(f"the token has {len(token)} characters, too many for a Ping")
-            self._bound = min(self._bound, (_FIRST, "a first message, with a token"))
+            self._known_maximum = self._maximum
+            if self._maximum > _FIRST:
+                self._maximum, self._limit = _FIRST, "a first message, with a token"
         self._pong = Pong()
         self._greeted = False  # whether an allowed first message was received
 
@@ -204,7 +206,9 @@ class RLlinkServerSession(_Session):
         # Always compared, so that the time does not reveal whether a token was sent.
         if self._token is not None and not same_secret(sent or "", self._token):
             raise RemoteProtocolError("the client sent a wrong token" if sent else _NO_TOKEN)
-        self._greeted, self._bound = True, self._known_bound
+        if self._token is not None:
+            self._maximum, self._limit = self._known_maximum, "received"
+        self._greeted = True
 
     def reject(self, error: RlwireError) -> Any:
         if self.closed or not self._greeted:
@@ -213,20 +217,23 @@ class RLlinkServerSession(_Session):
         return self._views.encode_parts(Refused(for_peer(error, "the server")), self.form)
 
     def _read(self, message: Episodes) -> None:
-        read = Episode.from_document if self.form == "json" else Episode.from_state
-        episodes = [
-            read(episode, f"$.episodes[{index}]") for index, episode in enumerate(message.episodes)
-        ]
-        steps = sum(map(len, episodes))
+        json = self.form == "json"
+        read = Episode.from_document if json else Episode.from_state
+        episodes, steps, number = message.episodes, 0, message.weights_seq_no
+        for index, given in enumerate(episodes):
+            episode = None if json else plain_episode(given, Episode, number)
+            if episode is None:
+                episode = read(given, f"$.episodes[{index}]")
+                episode.weights_seq_no = number
+            episodes[index] = episode
+            steps += len(episode.rewards) - episode.lookback
         if message.timesteps is not None and message.timesteps != steps:
             name = "env_steps" if self.form == "json" else "timesteps"
             raise DecodeError(
                 f"{name} is {message.timesteps}, but the episodes have {steps} steps",
                 path=f"$.{name}",
             )
-        for episode in episodes:
-            episode.weights_seq_no = message.weights_seq_no
-        message.episodes[:] = episodes
+        message.timesteps = steps
 
     def send(self, event: Message) -> list[Any]:
         """Return the buffers of a reply; after an error the request is still pending."""

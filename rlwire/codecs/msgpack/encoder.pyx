@@ -102,12 +102,12 @@ cdef type _np_masked = np.ma.MaskedArray
 
 cdef int _over_message(const Options *o, Output *out, uint64_t size, const Step *path) except -1:
     raise LimitExceeded("message", o.message,
-                        size + out.referenced + rlw_written(&out.writer), path=path_of(path))
+                        size + output_size(out), path=path_of(path))
 
 
 cdef inline int _make_room(const Options *o, Output *out, uint64_t size, const Step *path) except -1:
     """Check limits before bytes are copied."""
-    if size + out.referenced + rlw_written(&out.writer) > o.message:
+    if size + output_size(out) > o.message:
         return _over_message(o, out, size, path)
     if size > 0xFFFFFFFF:
         raise EncodeError(f"msgpack sizes have 32 bits, this value has {size} bytes",

@@ -73,7 +73,9 @@ class Episode:
         Raises:
             EncodeError: a column has the wrong length, or `lookback` or `started` is out of range.
         """
-        steps = len(self.rewards) if isinstance(self.rewards, _ROWS) else 0
+        rewards = self.rewards
+        whole = isinstance(rewards, list) or (isinstance(rewards, ndarray) and rewards.ndim)
+        steps = len(rewards) if whole else 0
         _check(self.rewards, steps, "rewards", steps)
         if not 0 <= self.lookback <= steps:
             raise EncodeError(f"lookback must be 0 to {steps} steps, not {self.lookback}")

@@ -18,6 +18,14 @@ import numpy as np
 
 from rlwire.codecs import msgpack
 from rlwire.codecs.rllink.episodes import Episode
+from rlwire.codecs.rllink.frames import (
+    FRAME_MAXIMUM,
+    HEAD,
+    FrameEncoder,
+    frame_size,
+    framed,
+    new_instance,
+)
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import Limits, checked
 
@@ -40,12 +48,6 @@ __all__ = [
 
 Form: TypeAlias = Literal["msgpack", "json"]
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-HEAD: Final = 8
-"""Bytes before a body: its length in ASCII digits, zero padded."""
-
-FRAME_MAXIMUM: Final = HEAD + 99_999_999
-"""Bytes of the longest frame that eight digits can express."""
 
 _OWN = "rlwire"  # the field for rlwire's own entries
 
@@ -118,7 +120,7 @@ class Episodes(_Fields):
 
     Attributes:
         episodes: maps that `rlwire.codecs.rllink.Episode` reads and makes; to send, also Episodes.
-        timesteps: steps of all episodes; ``env_steps`` in JSON.
+        timesteps: steps of all episodes, ``env_steps`` in JSON; None: those of `Episode` objects.
         weights_seq_no: version of the weights that chose the actions.
     """
 
@@ -127,14 +129,16 @@ class Episodes(_Fields):
     weights_seq_no: int | None = None
 
     def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
-        json, episodes = form == "json", list(self.episodes)
+        json, episodes, steps = form == "json", list(self.episodes), self.timesteps
         for index, one in enumerate(episodes):
             if isinstance(one, Episode):
                 episodes[index] = one.to_document() if json else one.to_state(brief=brief)
+        if steps is None and all(isinstance(one, Episode) for one in self.episodes):
+            steps = sum(map(len, self.episodes))
         fields: dict[str, Any] = {"episodes": episodes}
-        if self.timesteps is not None:
+        if steps is not None:
             # Ray's name, and the documented one.
-            fields["timesteps" if form == "msgpack" else "env_steps"] = self.timesteps
+            fields["timesteps" if form == "msgpack" else "env_steps"] = steps
         if self.weights_seq_no is not None:
             fields["weights_seq_no"] = self.weights_seq_no
         return fields
@@ -148,8 +152,10 @@ class Episodes(_Fields):
             raise DecodeError(
                 f"episodes must be a list, not a {type(episodes).__name__}", path="$.episodes"
             )
-        name = "timesteps" if "timesteps" in fields else "env_steps"
-        return cls(episodes, _count(fields, name), _count(fields, "weights_seq_no"))
+        steps = _count(fields, "timesteps" if "timesteps" in fields else "env_steps")
+        number = _count(fields, "weights_seq_no")
+        attributes = {"episodes": episodes, "timesteps": steps, "weights_seq_no": number}
+        return new_instance(cls, attributes)
 
 
 @dataclass(eq=False)
@@ -240,6 +246,9 @@ class SetState(_Fields):
         else:
             number = _count(state, "weights_seq_no", 0, "$.state") or 0
             state.pop("weights_seq_no", None)
+            if len(fields) == 1:
+                attributes = {"weights_seq_no": number, "state": state, "onnx": None, "mlir": None}
+                return new_instance(cls, attributes)
         onnx = _file(fields, "onnx_file")
         if onnx is not None:
             onnx = _gunzip(onnx, limits)
@@ -263,33 +272,6 @@ class Refused(_Fields):
 Message: TypeAlias = Ping | GetConfig | GetState | Episodes | Pong | SetConfig | SetState | Refused
 
 
-def frame_size(
-    buffer: Buffer, start: int, end: int, maximum: int = FRAME_MAXIMUM, limit: str = "received"
-) -> int:
-    """Return the size of the frame at ``buffer[start:end]``; 0 if it needs more bytes.
-
-    `maximum` is the longest body in bytes, `limit` its name in errors.
-
-    Raises:
-        DecodeError: the length is not eight digits, or 0.
-        LimitExceeded: the body is longer than `maximum`.
-    """
-    head = bytes(buffer[start : min(end, start + HEAD)])
-    wrong = len(head) - len(head.lstrip(b"0123456789"))
-    if wrong < len(head):
-        raise DecodeError(
-            f"a frame must start with {HEAD} digits, not {quoted(head)}", offset=start + wrong
-        )
-    if len(head) < HEAD:
-        return 0
-    size = int(head)
-    if size > maximum:
-        raise LimitExceeded(limit, maximum, size, offset=start)
-    if not size:
-        raise DecodeError("the body is empty, so it has no type", offset=start)
-    return HEAD + size
-
-
 class Codec:
     """Encodes messages to frames and decodes them. Stateless.
 
@@ -300,11 +282,11 @@ class Codec:
 
     def __init__(self, *, limits: Limits | None = None, copy: bool | None = None) -> None:
         self.limits = limits = checked(limits)
-        self._pack = msgpack.Encoder(arrays="msgpack_numpy", limits=limits)
+        self._pack = FrameEncoder(limits=limits)
         self._unpack = msgpack.Decoder(arrays="bytes", copy=copy, limits=limits)
 
     def encode_parts(
-        self, message: Message, form: Form = "msgpack", *, brief: bool = False
+        self, message: Message, form: Form = "msgpack", brief: bool = False
     ) -> list[Any]:
         """Return the buffers of a frame, with large arrays by reference.
 
@@ -318,21 +300,16 @@ class Codec:
         name = NAMES.get(type(message))
         if name is None:
             raise TypeError(f"{type(message).__name__} is not an RLlink message")
+        if brief and form == "msgpack" and isinstance(message, Episodes):
+            parts = self._pack.episodes_parts(name, message, Episode)
+            if parts is not None:
+                return parts
         body = {"type": name, **message._to_fields(form, brief)}
-        parts: list[Any]
         if form == "msgpack":
-            parts = self._pack.encode_parts(body)
-        elif form == "json":
-            parts = [self._json(message, body)]
-        else:
+            return self._pack.encode_parts(body)
+        if form != "json":
             raise TypeError(f"form must be 'msgpack' or 'json', not {form!r}")
-        size = sum([len(part) for part in parts])
-        if HEAD + size > FRAME_MAXIMUM:
-            raise LimitExceeded(
-                "RLlink's length", FRAME_MAXIMUM - HEAD, size, advice="send fewer steps at once"
-            )
-        parts[0] = b"%08d%b" % (size, parts[0])
-        return parts
+        return [framed(self._json(message, body))]
 
     def encode(self, message: Message, form: Form = "msgpack") -> bytes:
         """Return a whole frame. Raises what `encode_parts` raises."""

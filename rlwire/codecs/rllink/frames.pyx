@@ -1,0 +1,304 @@
+"""RLlink's frames: their size, and messages with the episodes of rlwire's own ends.
+
+The functions for these return None for any other message. It is then encoded or decoded from a map,
+with the same results.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.dict cimport PyDict_GetItem, PyDict_Next, PyDict_Size
+from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t, uint8_t
+
+cimport numpy as cnp
+
+from rlwire.codecs._output cimport Output, close_output, open_output, output_parts, output_size
+from rlwire.codecs.msgpack.encoder cimport Encoder
+from rlwire.kernels cimport (RLW_OK, rlw_msgpack_put_array_head, rlw_msgpack_put_integer,
+                             rlw_msgpack_put_map_head, rlw_put, rlw_status)
+
+cdef extern from "Python.h":
+    object PyType_GenericNew(type kind, object positional, void *named)
+    int PyObject_GenericSetDict(object instance, object attributes, void *context) except -1
+
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
+
+cnp.import_array()
+
+HEAD = 8
+"""Bytes before a body: its length in ASCII digits, zero padded."""
+
+FRAME_MAXIMUM = HEAD + 99_999_999
+"""Bytes of the longest frame that eight digits can express."""
+
+cdef enum:
+    DIGITS = 8
+    MOST = 99999999
+    DEPTH = 8     # more than a plain message's levels
+    LONGEST = 32  # more than the bytes of its longest key
+
+
+cpdef Py_ssize_t frame_size(
+    object buffer, Py_ssize_t start, Py_ssize_t end, object maximum=FRAME_MAXIMUM,
+    str limit="received",
+) except -1:
+    """Return the size of the frame at ``buffer[start:end]``; 0 if it needs more bytes.
+
+    `maximum` is the longest body in bytes, `limit` its name in errors.
+
+    Raises:
+        DecodeError: the length is not eight digits, or 0.
+        LimitExceeded: the body is longer than `maximum`.
+    """
+    cdef Py_buffer view
+    cdef Py_ssize_t have, i = 0, size = 0
+    cdef int digit = 0
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    have = max(min(end, view.len, start + DIGITS) - start, 0)
+    for i in range(have):
+        digit = (<const uint8_t *> view.buf)[start + i] - c"0"
+        if not 0 <= digit <= 9:
+            break
+        size = 10 * size + digit
+    PyBuffer_Release(&view)
+    if have and not 0 <= digit <= 9:
+        head = bytes(buffer[start : start + have])
+        raise DecodeError(
+            f"a frame must start with {HEAD} digits, not {quoted(head)}", offset=start + i
+        )
+    if have < DIGITS:
+        return 0
+    if size > maximum:
+        raise LimitExceeded(limit, maximum, size, offset=start)
+    if not size:
+        raise DecodeError("the body is empty, so it has no type", offset=start)
+    return DIGITS + size
+
+
+cdef int _write_head(uint8_t *head, size_t size) except -1:
+    cdef int i
+    if size > MOST:
+        raise LimitExceeded("RLlink's length", MOST, size, advice="send fewer steps at once")
+    for i in range(DIGITS - 1, -1, -1):
+        head[i] = c"0" + <uint8_t> (size % 10)
+        size //= 10
+    return 0
+
+
+def framed(bytes body not None) -> bytes:
+    """Return the frame of a body."""
+    cdef uint8_t head[DIGITS]
+    _write_head(head, len(body))
+    return head[:DIGITS] + body
+
+
+cdef inline int _checked(rlw_status status) except -1:
+    if status != RLW_OK:
+        raise MemoryError()
+    return 0
+
+
+cdef inline int _put_flag(Output *out, object flag) except -1:
+    return _checked(rlw_put(&out.writer, b"\xc3" if flag is True else b"\xc2", 1))
+
+
+cdef inline bint _has_rows(object column, Py_ssize_t count) noexcept:
+    return (
+        type(column) is cnp.ndarray
+        and cnp.PyArray_NDIM(<cnp.ndarray> column) > 0
+        and cnp.PyArray_DIM(<cnp.ndarray> column, 0) == count
+    )
+
+
+cdef inline bint _have_rows(dict columns, Py_ssize_t count) noexcept:
+    cdef PyObject *name = NULL
+    cdef PyObject *column = NULL
+    cdef Py_ssize_t at = 0
+    while PyDict_Next(columns, &at, &name, &column):
+        if not _has_rows(<object> column, count):
+            return False
+    return True
+
+
+cdef class FrameEncoder(Encoder):
+    """Encodes a body's map to a whole frame."""
+
+    cdef int write(self, Output *out, object body) except -1:
+        self._begin(out)
+        Encoder.write(self, out, body)
+        return self._end(out)
+
+    cdef int _begin(self, Output *out) except -1:
+        _checked(rlw_put(&out.writer, b"00000000", DIGITS))
+        out.start = DIGITS
+        return 0
+
+    cdef int _end(self, Output *out) except -1:
+        _write_head(out.writer.start, output_size(out))
+        out.start = 0
+        return 0
+
+    cpdef list episodes_parts(self, str name, object message, type kind):
+        """Return the buffers of a message with brief episodes; None if a value is not plain.
+
+        Plain are columns of ndarrays, of the right lengths, without infos and custom data.
+
+        Args:
+            name: the message's type.
+            message: an `Episodes`.
+            kind: the class of episodes.
+        """
+        cdef Output out
+        open_output(&out)
+        try:
+            return output_parts(&out) if self._put_episodes(&out, name, message, kind) else None
+        except (EncodeError, LimitExceeded):
+            return None  # the map's error has the path
+        finally:
+            close_output(&out)
+
+    cdef bint _put_episodes(self, Output *out, str name, object message, type kind) except -1:
+        cdef object number = message.weights_seq_no
+        cdef object steps = message.timesteps
+        cdef Py_ssize_t one, counted = 0
+        cdef list episodes
+        if type(message.episodes) is not list:
+            return False
+        if self._options.depth < DEPTH or self._options.string < LONGEST:
+            return False
+        if not (number is None or type(number) is int):
+            return False
+        episodes = <list> message.episodes
+        self._begin(out)
+        _checked(rlw_msgpack_put_map_head(&out.writer, 3 + (number is not None)))
+        _checked(rlw_put(&out.writer, b"\xa4type", 5))
+        Encoder.write(self, out, name)
+        _checked(rlw_put(&out.writer, b"\xa8episodes", 9))
+        _checked(rlw_msgpack_put_array_head(&out.writer, <uint32_t> len(episodes)))
+        for episode in episodes:
+            one = self._put_episode(out, episode) if type(episode) is kind else -2
+            if one < 0:
+                return False
+            counted += one
+        _checked(rlw_put(&out.writer, b"\xa9timesteps", 10))
+        Encoder.write(self, out, counted if steps is None else steps)
+        if number is not None:
+            _checked(rlw_put(&out.writer, b"\xaeweights_seq_no", 15))
+            Encoder.write(self, out, number)
+        out.items += 4 + <size_t> len(episodes)
+        if out.items > self._options.items:
+            return False
+        self._end(out)
+        return True
+
+    cdef Py_ssize_t _put_episode(self, Output *out, object episode) except -1:
+        """Write an episode and return its number of steps; -2 if a value is not plain."""
+        cdef object rewards = episode.rewards
+        cdef object observations = episode.observations
+        cdef object actions = episode.actions
+        cdef object outputs = episode.outputs
+        cdef object terminated = episode.terminated
+        cdef object truncated = episode.truncated
+        cdef object lookback = episode.lookback
+        cdef object custom = episode.custom_data
+        cdef object duration = episode.duration
+        cdef object name = episode.id
+        cdef object started = episode.started
+        cdef Py_ssize_t steps
+        cdef bint timed
+        if type(rewards) is not cnp.ndarray or not cnp.PyArray_NDIM(<cnp.ndarray> rewards):
+            return -2
+        steps = cnp.PyArray_DIM(<cnp.ndarray> rewards, 0)
+        if not (_has_rows(observations, steps + 1) and _has_rows(actions, steps)):
+            return -2
+        if type(outputs) is not dict or not _have_rows(<dict> outputs, steps):
+            return -2
+        if type(custom) is not dict or PyDict_Size(custom) or episode.infos is not None:
+            return -2
+        if type(lookback) is not int or lookback != 0 or type(started) is not int or started < 0:
+            return -2
+        if type(terminated) is not bool or type(truncated) is not bool or type(name) is not str:
+            return -2
+        if type(duration) is not float:
+            return -2
+        timed = duration != 0.0
+        out.items += 9
+        _checked(rlw_msgpack_put_map_head(&out.writer, 7 + timed + (PyDict_Size(outputs) > 0)))
+        _checked(rlw_put(&out.writer, b"\xa3id_", 4))
+        Encoder.write(self, out, name)
+        _checked(rlw_put(&out.writer, b"\xacobservations", 13))
+        Encoder.write(self, out, observations)
+        _checked(rlw_put(&out.writer, b"\xa7actions", 8))
+        Encoder.write(self, out, actions)
+        _checked(rlw_put(&out.writer, b"\xa7rewards", 8))
+        Encoder.write(self, out, rewards)
+        _checked(rlw_put(&out.writer, b"\xadis_terminated", 14))
+        _put_flag(out, terminated)
+        _checked(rlw_put(&out.writer, b"\xacis_truncated", 13))
+        _put_flag(out, truncated)
+        _checked(rlw_put(&out.writer, b"\xa9t_started", 10))
+        Encoder.write(self, out, started)
+        if PyDict_Size(outputs):
+            _checked(rlw_put(&out.writer, b"\xb3extra_model_outputs", 20))
+            Encoder.write(self, out, outputs)
+        if timed:
+            _checked(rlw_put(&out.writer, b"\xaf_last_step_time", 16))
+            Encoder.write(self, out, duration)
+        return steps
+
+
+cpdef object new_instance(type kind, dict attributes):
+    """Return an instance of a dataclass with these attributes, without calling `__init__`."""
+    instance = PyType_GenericNew(kind, (), NULL)
+    PyObject_GenericSetDict(instance, attributes, NULL)
+    return instance
+
+
+cdef inline object _get(dict state, object name):
+    cdef PyObject *found = PyDict_GetItem(state, name)
+    return None if found == NULL else <object> found
+
+
+cpdef object plain_episode(object given, type kind, object number):
+    """Return the episode, of the class `kind`, in a brief map; None for another map."""
+    cdef dict state
+    cdef object outputs, custom
+    cdef Py_ssize_t steps
+    if type(given) is not dict:
+        return None
+    state = <dict> given
+    rewards = _get(state, "rewards")
+    if type(rewards) is not cnp.ndarray or not cnp.PyArray_NDIM(<cnp.ndarray> rewards):
+        return None
+    steps = cnp.PyArray_DIM(<cnp.ndarray> rewards, 0)
+    observations, actions = _get(state, "observations"), _get(state, "actions")
+    if not (_has_rows(observations, steps + 1) and _has_rows(actions, steps)):
+        return None
+    outputs, custom = _get(state, "extra_model_outputs"), _get(state, "custom_data")
+    if not (outputs is None or (type(outputs) is dict and _have_rows(<dict> outputs, steps))):
+        return None
+    if not (custom is None or type(custom) is dict):
+        return None
+    name, started = _get(state, "id_"), _get(state, "t_started")
+    terminated, truncated = _get(state, "is_terminated"), _get(state, "is_truncated")
+    if type(terminated) is not bool or type(truncated) is not bool or type(name) is not str:
+        return None
+    duration = _get(state, "_last_step_time")
+    if not (duration is None or type(duration) is float) or "_start_time" in state:
+        return None
+    if type(started) is not int or started < 0 or _get(state, "infos") is not None:
+        return None
+    return new_instance(kind, {
+        "observations": observations,
+        "actions": actions,
+        "rewards": rewards,
+        "terminated": terminated,
+        "truncated": truncated,
+        "outputs": {} if outputs is None else outputs,
+        "infos": None,
+        "id": name,
+        "started": started,
+        "lookback": 0,
+        "duration": duration if duration is not None and duration > 0.0 else 0.0,
+        "custom_data": {} if custom is None else custom,
+        "weights_seq_no": number,
+    })
