@@ -18,6 +18,7 @@ cdef class DmEnvRpcClientSession(_DmEnvRpcSession):
     cdef dict _selections
 
     cpdef EncodedStep encode(self, object event)
+    cdef bytes _encode(self, object event)
 
 
 cdef class DmEnvRpcServerSession(_DmEnvRpcSession):

@@ -66,6 +66,8 @@ _HINTS = {
 _KINDS: dict[type, str] = {request: name for name, (request, _) in REQUESTS.items()}
 _ANSWERS: dict[type, str] = {response: name for name, (_, response) in REQUESTS.items()}
 
+_new: Any = object.__new__
+
 _SERVER = nodes(TRANSITIONS)
 _CLIENT = nodes(TRANSITIONS | TOLERATED)
 
@@ -156,29 +158,33 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         `StepResponse`. Names are those of the last response to a join or reset.
         """
         if type(event) is Step:
-            event = self.encode(event)
+            buffer = self._encode(event)
         elif type(event) is not EncodedStep:
             return self._send_other(event)  # type: ignore[arg-type]
         elif not (self._pending or self._node.steps):
             self._not_now("step")
+        else:
+            buffer = event.buffer
         self._pending.append(_STEP)
-        return [event.buffer]
+        return [buffer]
 
     def encode(self, event: Step) -> EncodedStep:
         """Encode a step that `send` accepts until the next response to a join or reset."""
+        return EncodedStep(self._encode(event))
+
+    def _encode(self, event: Step) -> bytes:
         if not (self._pending or self._node.steps):
             self._not_now("step")
         try:
             requested = self._selections[event.requested_observations]
         except (KeyError, TypeError):
             requested = self._select(event.requested_observations)
-        buffer = encode_step_request(
+        return encode_step_request(
             self.actions,  # type: ignore[arg-type]
             event.actions,
             requested,
             check_bounds=self._check_bounds and self._node.running,  # a first step's are ignored
         )
-        return EncodedStep(buffer)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         return codec.data_offset(buffer, start, end)
@@ -206,7 +212,10 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             self._no_state(state)
         self._node = node
         pending.popleft()
-        return [StepResult(state, seen)]
+        # Without a Python call of `__init__`, on the path of every step.
+        result = _new(StepResult)
+        result.state, result.observations, result.unasked = state, seen, ()
+        return [result]
 
     def reject(self, error: RlwireError) -> Buffers:
         """Close the session; a client cannot send an error."""
