@@ -70,7 +70,7 @@ class _Task:
     def __init__(self, call: ServedCall, inner: Layer, handler: Handler) -> None:
         self.call = call
         self.inner = inner
-        self.receive = inner.receive
+        self.receive, self.send = inner.receive, inner.send
         self.handler = handler
         self.state = IDLE
         self.queue: deque[Any] = deque()  # messages
@@ -96,6 +96,7 @@ class GrpcHandler:
         threads = connection if isinstance(connection, Connection) else None
         self._run_in_pool = None if threads is None else threads.run_in_thread
         self._watched = None if threads is None else threads.watched(self._on_takeover)
+        self._running = None if self._watched is None else self._watched.running
         session: GrpcServerSession = connection.session  # type: ignore[assignment]
         self._core = session.core
         self._max_received = session.max_received
@@ -108,8 +109,25 @@ class GrpcHandler:
     def answer(self, event: Any) -> Any:
         call, message = event
         task: _Task | None = call.task
-        if task is not None and task.state is IDLE and type(message) is not CallEvent:
-            return self._answer(task, message)
+        if task is None or task.state is not IDLE or type(message) is CallEvent:
+            return self._on_event(call, task, message)
+        watched, running = self._watched, self._running
+        if watched is None or running is None:
+            return self._send(task, self._result_of(task, message))
+        if len(self._core.streams) > 1:
+            return self._answer_in_pool(task, message)
+        task.working = True
+        running[call] = event
+        if watched.monitor.resting:
+            watched.monitor.wake()
+        result = self._result_of(task, message)
+        if running.pop(call, None) is None and watched.is_taken_over(call):
+            self._resolve(task, result)
+            return NOTHING
+        task.working = False
+        return self._send(task, result)
+
+    def _on_event(self, call: ServedCall, task: _Task | None, message: Any) -> Any:
         if message is BEGUN:
             return self._begin(call)
         if task is None or task.state is OVER:
@@ -183,7 +201,7 @@ class GrpcHandler:
             message = task.queue.popleft()
             task.size -= len(message) + _OVERHEAD
             self._queued -= len(message) + _OVERHEAD
-            return self._answer(task, message)
+            return self.answer((task.call, message))
         if task.ended:
             self._end(task)
             return task.call, Last(OK)
@@ -207,29 +225,16 @@ class GrpcHandler:
 
     # ---- a message, in any thread ---------------------------------------------------------------
 
-    def _answer(self, task: _Task, message: Any) -> Any:
-        """Answer a message, in this thread if the call is alone on its connection."""
-        watched = self._watched
-        if watched is None:
-            return self._send(task, self._result_of(task, message))
-        running = task, message
+    def _answer_in_pool(self, task: _Task, message: Any) -> Any:
+        assert self._run_in_pool is not None
         task.working = True
-        if len(self._core.streams) > 1:
-            assert self._run_in_pool is not None
-            self._on_takeover(running)
-            self._run_in_pool(lambda: self._resolve(task, self._result_of(task, message)))
-            return NOTHING
-        watched.begin(running)
-        result = self._result_of(task, message)
-        if not watched.end():
-            self._resolve(task, result)
-            return NOTHING
-        task.working = False
-        return self._send(task, result)
+        self._on_takeover((task.call, message))
+        self._run_in_pool(lambda: self._resolve(task, self._result_of(task, message)))
+        return NOTHING
 
-    def _on_takeover(self, running: tuple[_Task, Any]) -> None:
+    def _on_takeover(self, event: tuple[ServedCall, Any]) -> None:
         """Defer the reply that another thread makes than the connection's."""
-        task, _ = running
+        task: _Task = event[0].task
         reply = task.taken = DeferredReply()
         self._detach(task, reply, self._on_result, task)
 
@@ -272,9 +277,9 @@ class GrpcHandler:
             return None
         try:
             try:
-                parts = task.inner.send(reply)
+                parts = task.send(reply)
             except Exception as error:  # EncodeError; or the value's own code raised
-                parts = task.inner.send(task.handler.failure(event, error))
+                parts = task.send(task.handler.failure(event, error))
             self._core.check(parts)
         except LimitExceeded as error:
             self._log.error("%s: call closed, the reply is too long: %s", self._peer, error)

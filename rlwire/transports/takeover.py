@@ -58,40 +58,33 @@ class Monitor:
 
 
 class Watched:
-    """A watched connection; `begin` and `end` are called for each message."""
+    """A watched connection.
+
+    Attributes:
+        running: the event that its handler answers, by the call, added before that. The thread
+            that pops it, the handler's or the monitor's, continues with the connection.
+        monitor: to be woken if it rests when a handler starts.
+    """
 
     def __init__(
         self, monitor: Monitor, waits: Callable[[], bool], take_over: Callable[[Any], object]
     ) -> None:
-        self._monitor = monitor
+        self.monitor = monitor
+        self.running: dict[Any, Any] = {}
         self._waits, self._take_over = waits, take_over
-        # What a handler answers. The thread that pops it, the connection's or the monitor's,
-        # continues with the connection.
-        self._running: list[Any] = []
         self._seen: Any = None  # by the last check
         self._taking_over = threading.Lock()
         monitor.watched.add(self)
 
-    def begin(self, message: Any) -> None:
-        """Report that a handler starts; `message` is passed to `take_over`."""
-        self._running.append(message)
-        if self._monitor.resting:
-            self._monitor.wake()
-
-    def end(self) -> bool:
-        """Report that it has ended; return whether this thread still owns the connection."""
-        try:
-            self._running.pop()
-        except IndexError:
-            with self._taking_over:
-                return bool(self._running and self._running.pop())
-        return True
+    def is_taken_over(self, call: Any) -> bool:
+        """Return whether another thread, which popped the event, has the connection."""
+        with self._taking_over:
+            return self.running.pop(call, None) is None
 
     def check(self) -> bool:
         """Return whether a handler runs; take over if it already ran in the last check."""
-        try:
-            before, self._seen = self._seen, self._running[0]
-        except IndexError:
+        before, self._seen = self._seen, next(iter([*self.running.values()]), None)
+        if self._seen is None:
             return False
         try:
             if self._seen is before and self._waits():
@@ -101,10 +94,10 @@ class Watched:
         return True
 
     def _hand_over(self) -> None:
-        with self._taking_over, contextlib.suppress(IndexError):  # the handler has ended meanwhile
-            message = self._running.pop()
-            with on_error(lambda: self._running.append(message)):
-                self._take_over(message)
+        with self._taking_over, contextlib.suppress(KeyError):  # the handler has ended meanwhile
+            call, event = self.running.popitem()
+            with on_error(lambda: self.running.update({call: event})):
+                self._take_over(event)
 
     def close(self) -> None:
-        self._monitor.watched.discard(self)
+        self.monitor.watched.discard(self)

@@ -41,6 +41,7 @@ class Room:
     def __init__(self):
         self.gate = threading.Event()
         self.waiting = threading.Event()
+        self.later_gate, self.later_waiting = threading.Event(), threading.Event()
         self.made = []
         self.meeting = []
 
@@ -63,6 +64,9 @@ class Responder(Echo):
         if word == b"wait":
             self.room.waiting.set()
             assert self.room.gate.wait(60)
+        if word == b"later":
+            self.room.later_waiting.set()
+            assert self.room.later_gate.wait(60)
         if word == b"open":
             self.room.gate.set()
         if word == b"meet":
@@ -169,6 +173,25 @@ def test_client_can_close_while_its_responder_blocks(room):
         with connected(address) as another:
             assert another.exchange(b"open") == b"open"
         assert room.closed(2)
+
+
+def test_handler_that_outlives_its_call_leaves_the_connection_to_the_next_call(room):
+    with served("threads", room) as address, dialled(address) as sock:
+        sock.sendall(frames.PREFACE + frames.settings({}) + begin(1) + data(1, b"wait"))
+        assert room.waiting.wait(60)
+        sock.sendall(frames.reset(1, frames.CANCEL) + begin(3) + data(3, b"later"))
+        assert room.later_waiting.wait(60)  # in the thread that has taken over
+        room.gate.set()
+        eventually(lambda: room.made[0].closed)
+        room.later_gate.set()
+        sock.settimeout(60)
+        received = b""
+        while data(3, b"later") not in received:
+            received += sock.recv(4096)
+
+
+def data(stream, body):
+    return frames.frame(frames.DATA, 0, stream, message(body))
 
 
 # grpcio's client, our server.
