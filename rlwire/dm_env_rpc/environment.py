@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from math import prod
+from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -98,9 +99,10 @@ class DmEnvRpcEndpoint(Endpoint):
             spaces.derive(options.observation_space, options.action_space)
             seen = self._specs.observations
             self._ranges = codec.SpecManager(seen, limits=self.client.limits)
-        self._info_name, self._only = spaces.info_name, spaces.only_observation
+        self._info_name, only = spaces.info_name, spaces.only_observation
         self._observations, self._actions = spaces.observations, spaces.actions
         self._reward, self._discount = spaces.reward, spaces.discount
+        self._build = self._observations.build if only is None else itemgetter(only)
         names = self._observations.names
         self._requested = (*names, *self._reward.names, *self._discount.names)
         self._request = Step({}, self._requested)
@@ -233,7 +235,7 @@ class DmEnvRpcEndpoint(Endpoint):
         if type(result) is not StepResult:
             raise StatusError.of(result)
         seen, state = result.observations, result.state
-        terminated, self._running = state == _TERMINATED, state == _RUNNING
+        terminated, self._running = state is _TERMINATED, state is _RUNNING
         truncated = not (terminated or self._running)
         try:
             info: dict[str, Any] = {}
@@ -253,11 +255,9 @@ class DmEnvRpcEndpoint(Endpoint):
                 info["discount"] = signal.structure.build(seen)
             if self._fixed or self._checked:
                 self._check(seen, self._checked, _LARGE)
-            only = self._only
-            observation = self._observations.build(seen) if only is None else seen[only]
+            self._last = observation = self._build(seen)
         except KeyError as error:
             raise self._lacks(error) from None
-        self._last = observation
         return observation, reward, terminated, truncated, info
 
     def _finish_reset(self, settings: dict[str, Any]) -> Outcome:
@@ -291,8 +291,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._running = True
         try:
             self._check(seen, self._bounded, sys.maxsize)
-            only = self._only
-            self._last = self._observations.build(seen) if only is None else seen[only]
+            self._last = self._build(seen)
         except KeyError as error:
             raise self._lacks(error) from None
         return self._last, self._info(seen)

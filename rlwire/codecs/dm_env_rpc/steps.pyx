@@ -330,7 +330,7 @@ cdef class SpecManager:
             value = values[name]
             if slot.kind >= RLW_TENSOR_BOOL or slot.problem is not None:
                 continue
-            if not isinstance(value, np.ndarray):
+            if not cnp.PyArray_Check(value):
                 cnp.PyArray_ScalarAsCtype(value, room)
                 if not slot.is_outside(room, 1):
                     continue
@@ -391,7 +391,7 @@ cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_
     if slot.low is None and slot.high is None and slot.problem is None:
         return False
     try:
-        if not isinstance(value, np.ndarray):
+        if not cnp.PyArray_Check(value):
             cnp.PyArray_ScalarAsCtype(value, room)
             return slot.is_outside(room, 1)
         array = value
