@@ -81,6 +81,7 @@ cdef class StreamCore(FrameReader):
     cdef int _note_eof(self) except -1
     cdef int _await_close_message(self) except -1
     cdef void _find_message_start(self) noexcept
+    cpdef bint idle(self) noexcept
     cdef void _enter(self, int phase) noexcept
     cdef void _abandon(self) noexcept
     cdef tuple _waits_for(self, bint waiting)

@@ -543,13 +543,16 @@ cdef class StreamCore(FrameReader):
 
     cdef void _find_message_start(self) noexcept:
         """Update `at_message_start`."""
-        self.at_message_start = (
+        self.at_message_start = self._block is None and not self.expecting and self.idle()
+
+    cpdef bint idle(self) noexcept:
+        """Return whether the connection is open, and nothing received is left to deliver."""
+        return (
             self._phase == OPEN
             and self._events is None
             and not self._unread
             and self._end == 0
-            and self._block is None
-            and not self.expecting
+            and (self._block is None or self._have == 0)
         )
 
     cdef void _enter(self, int phase) noexcept:

@@ -345,6 +345,16 @@ def test_core_queues_events_and_accepts_one_put_back(blobs):
     assert core.at_message_start
 
 
+def test_core_is_idle_between_messages_of_any_size(blobs):
+    core = core_of(blobs())
+    for size in (10, 20_000, 20_000, 10):
+        assert core.idle()
+        sent = blobs.frame(body(size))
+        assert give(core, sent[:5]) is NOTHING
+        assert not core.idle()
+        assert bytes(give(core, sent[5:])) == body(size)
+
+
 @pytest.mark.parametrize("piece", [1, 3, 100])
 def test_partial_writes_send_all_output_without_a_copy(blobs, piece):
     core = core_of(blobs())

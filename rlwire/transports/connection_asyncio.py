@@ -75,11 +75,7 @@ class HandlerRunner:
             self._send(event, reply, error)
         elif event is not NOTHING:
             self._next = event
-        if not (
-            self._pending_reply is not None
-            and self._next is NOTHING
-            and self._core.at_message_start
-        ):
+        if not (self._pending_reply is not None and self._next is NOTHING and self._core.idle()):
             self.answer_events()  # else nothing was received after a deferred reply
 
     def answer_events(self) -> None:
@@ -196,7 +192,7 @@ class HandlerRunner:
         event, self._pending_reply, self._pending_event = self._pending_event, None, NOTHING
         if self._core.closed:
             return
-        alone = self._next is NOTHING and self._core.at_message_start
+        alone = self._next is NOTHING and self._core.idle()
         try:
             reply = answer.result()
         except Exception as error:
@@ -350,7 +346,7 @@ class AsyncConnection:
         core, stream = self.core, self._stream
         # Inlined for small messages: after a process switch the caches are cold, and each call
         # costs measurable time.
-        waits = core.at_message_start and not (self._receiving or self.blocked)
+        waits = core.idle() and not (self._receiving or self.blocked)
         if waits and stream is not None:
             core.put(event)
             try:

@@ -397,7 +397,7 @@ cdef class SocketCalls:
             self._unanswered = event, reply, error
             return False
         event = reply = None
-        return not core.may_wait() and self.write() and core.at_message_start
+        return not core.may_wait() and self.write() and core.idle()
 
     def forget(self) -> None:
         """Fail from now on: after closing, the descriptor's number may be another socket's."""
