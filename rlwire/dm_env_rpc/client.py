@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections import deque
@@ -451,7 +450,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
     reply closes the connection; in `receive` the reply stays pending.
     """
 
-    _lock = functools.cached_property(lambda self: asyncio.Lock())
+    _lock = functools.cached_property(lambda self: waits.TaskLock())
 
     _dial = staticmethod(tcp_asyncio.connect)
 
@@ -466,20 +465,29 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
 
     async def exchange(self, request: codec.Request | Step) -> Any:
         """Send a request and return its reply, as `Client.exchange`."""
-        async with self._lock:
-            try:
-                return await self._connected().exchange(request)
-            except BaseException as error:
-                self.on_failure(error)
-                raise
+        lock = self._lock
+        if lock.locked:
+            await lock.wait()
+        lock.locked = True
+        try:
+            connection = None if self.sent else self._connection
+            return await (connection or self._connected()).exchange(request)
+        except BaseException as error:
+            self.on_failure(error)
+            raise
+        finally:
+            lock.release()
 
     async def send(self, request: codec.Request | Step) -> None:
         """Send a request without waiting for its reply, as `Client.send`."""
-        async with self._lock:
-            try:
-                await self._connected(most=self._max_pending - 1).send(request)
-            finally:
-                self._count_sent(request)
+        if self._lock.locked:
+            await self._lock.wait()
+        self._lock.locked = True
+        try:
+            await self._connected(most=self._max_pending - 1).send(request)
+        finally:
+            self._count_sent(request)
+            self._lock.release()
 
     async def receive(self) -> Any:
         """Return the reply to the first pending request, as `Client.receive`."""

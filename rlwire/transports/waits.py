@@ -17,6 +17,7 @@ import functools
 import inspect
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from itertools import count
 from math import inf
@@ -246,6 +247,40 @@ class Blocking(_Driver):
 
     def __exit__(self, *error: object) -> None:
         drive(cast(Any, self).leave())
+
+
+class TaskLock:
+    """A lock for tasks, in order: ``if lock.locked: await lock.wait()``, then set `locked`.
+
+    A free one needs no coroutine, of which asyncio's lock runs three.
+    """
+
+    def __init__(self) -> None:
+        self.locked = False
+        self._waiting: deque[Any] = deque()
+
+    async def wait(self) -> None:
+        """Wait until another task's `release` passes the lock on."""
+        import asyncio
+
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(turn)
+            else:  # it was passed on
+                self.release()
+            raise
+
+    def release(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.locked = False
 
 
 class Asyncio(_Driver):

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, drive, drive_async, driven
+from rlwire.transports.waits import (
+    Asyncio,
+    Blocking,
+    ClientBase,
+    TaskLock,
+    Waits,
+    drive,
+    drive_async,
+    driven,
+)
 
 
 class Echo:
@@ -141,3 +150,34 @@ def test_generated_methods_have_names_docs_and_signatures(kind: type[Any]) -> No
     assert signature.return_annotation == "list[Any]"
     assert method.__annotations__["return"] == "list[Any]"
     assert inspect.iscoroutinefunction(method) == (kind is Tasks)
+
+
+@pytest.mark.parametrize("passed_on", [True, False])
+async def test_task_lock_passes_on_in_order_without_cancelled_tasks(passed_on: bool) -> None:
+    lock, ran = TaskLock(), []
+
+    async def work(number: int) -> None:
+        if lock.locked:
+            await lock.wait()
+        lock.locked = True
+        try:
+            ran.append(number)
+            await asyncio.sleep(0)
+            assert ran[-1] == number
+        finally:
+            lock.release()
+
+    lock.locked = True
+    tasks = [asyncio.create_task(work(number)) for number in range(4)]
+    await asyncio.sleep(0)
+    if passed_on:
+        lock.release()
+    tasks[0].cancel()
+    tasks[2].cancel()
+    await asyncio.sleep(0)
+    if not passed_on:
+        lock.release()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in found[::2]] == [asyncio.CancelledError] * 2
+    assert ran == [1, 3]
+    assert not lock.locked
