@@ -41,10 +41,11 @@ from typing import (
 from rlwire.errors import quoted
 from rlwire.limits import Limits
 from rlwire.registry import Side, protocol
+from rlwire.transports.address import AddressLike
 from rlwire.transports.interface import Recording
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
-from rlwire.urls import URL, Where, check_server_tls, parse_url
+from rlwire.urls import URL, Where, check_server_tls, located, parse_url
 
 Kinds: TypeAlias = Mapping[Side, type]
 """A protocol's dataclasses of options, by side."""
@@ -586,6 +587,12 @@ class StreamClientOptions(LimitOptions):
     tls: ClientTLS | ssl.SSLContext | Callable[[], Any] | None = None
     timeout: Timeouts | Seconds | None = None
     backoff: Backoff | None = None
+
+    def dialing(self, scheme: str) -> tuple[AddressLike, dict[str, Any], str]:
+        """Return address, arguments of `rlwire.transports.tcp.connect`, and path of the URL."""
+        address, tls, path = located(scheme, self.address, self.tls)
+        options = {"timeout": self.timeout, "tls": tls, "backoff": self.backoff}
+        return address, {**options, "record": self.recording(scheme)}, path
 
 
 @dataclass(frozen=True, kw_only=True)

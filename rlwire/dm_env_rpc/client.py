@@ -81,11 +81,6 @@ class _DmEnvRpcClient(waits.ClientBase):
         self._session: dm_env_rpc.DmEnvRpcClientSession | None = None
 
     @property
-    def closed(self) -> bool:
-        """Whether there is no open connection."""
-        return self._connection is None or bool(self._connection.closed)
-
-    @property
     def state(self) -> dm_env_rpc.DmEnvRpcState:
         return dm_env_rpc.DmEnvRpcState.CLOSED if self._session is None else self._session.state
 

@@ -12,7 +12,6 @@ from rlwire.openpi.options import OpenPIClientOptions
 from rlwire.sessions.openpi import Failure, OpenPIClientSession
 from rlwire.transports import waits
 from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven
-from rlwire.urls import located
 
 
 class OpenPIClientBase(waits.ClientBase):
@@ -22,18 +21,12 @@ class OpenPIClientBase(waits.ClientBase):
 
     @with_options(OpenPIClientOptions)
     def __init__(self, options: OpenPIClientOptions) -> None:
-        address, tls, _ = located("openpi", options.address, options.tls)
-        self._url = websocket.url_of(address, tls)
+        address, dialing, _ = options.dialing("openpi")
+        self._url = websocket.url_of(address, dialing["tls"])
         self._dialect: dict[str, Any] = {"arrays": options.arrays, "limits": options.limits}
         key = options.auth
-        self._options: dict[str, Any] = {
-            "record": options.recording("openpi"),
-            "timeout": options.timeout,
-            "backoff": options.backoff,
-            "tls": tls,
-            "limits": options.limits,
-            "headers": [] if key is None else [("Authorization", f"Api-Key {key}")],
-        }
+        headers = [] if key is None else [("Authorization", f"Api-Key {key}")]
+        self._options = {**dialing, "limits": options.limits, "headers": headers}
         self._reconnect = options.reconnect
         self._session: Any = None
         self._closed = False

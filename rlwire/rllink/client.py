@@ -25,7 +25,6 @@ from rlwire.rllink.options import RLlinkClientOptions
 from rlwire.sessions.rllink import RLlinkClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven
-from rlwire.urls import located
 
 
 class RLlinkClientBase(waits.ClientBase):
@@ -40,25 +39,14 @@ class RLlinkClientBase(waits.ClientBase):
 
     @with_options(RLlinkClientOptions)
     def __init__(self, options: RLlinkClientOptions) -> None:
-        self.address, tls, _ = located("rllink", options.address, options.tls)
+        self.address, self._options, _ = options.dialing("rllink")
         session = {"form": options.form, "token": options.auth, "limits": options.limits}
         self._session_options: dict[str, Any] = session
-        self._options: dict[str, Any] = {
-            "timeout": options.timeout,
-            "tls": tls,
-            "backoff": options.backoff,
-            "record": options.recording("rllink"),
-        }
         self.config: SetConfig | None = None
         self.weights: SetState | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
-
-    @property
-    def closed(self) -> bool:
-        """Whether there is no open connection."""
-        return self._connection is None or self._connection.closed
 
     @driven
     def connect(self) -> Waits[None]:

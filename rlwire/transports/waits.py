@@ -183,6 +183,11 @@ class ClientBase:
         """The open connection."""
         return self._connection
 
+    @property
+    def closed(self) -> bool:
+        """Whether there is no open connection."""
+        return self._connection is None or bool(self._connection.closed)
+
     def enter(self) -> Waits[None]:
         """Enter a ``with`` block: connect."""
         if self._connection is None:

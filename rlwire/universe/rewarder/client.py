@@ -44,7 +44,6 @@ from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, driven
 from rlwire.universe.options import PASSWORD, UniverseClientOptions
 from rlwire.universe.push_client import PushClient
 from rlwire.universe.rewarder._reader import Reader
-from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
 
@@ -75,18 +74,16 @@ class RewarderClientBase(PushClient, ClientBase):
 
     @with_options(UniverseClientOptions)
     def __init__(self, options: UniverseClientOptions) -> None:
-        address, tls, path = located("universe", options.address, options.tls)
-        self.url = websocket.url_of(address, tls, f"/{path}")
+        address, dialing, path = options.dialing("universe")
+        self.url = websocket.url_of(address, dialing["tls"], f"/{path}")
         self.observer = options.observer
         self._timeouts = Timeouts.of(options.timeout, idle=None)
         auth = PASSWORD if options.auth is None else options.auth
         self._options: dict[str, Any] = {
+            **dialing,
             "headers": handshake_headers(auth, self.observer),
-            "record": options.recording("universe"),
             "kind": "text",
-            "tls": tls,
             "timeout": self._timeouts,
-            "backoff": options.backoff,
             "ping_interval": options.ping_interval,
             "ping_timeout": options.ping_timeout,
             "limits": options.limits,
