@@ -48,26 +48,29 @@ def listen(
 
 
 class RLXCaller(Caller):
+    """A caller, and the agent of its own handler."""
+
     def __init__(self, metrics: Metrics, connection: Connection, callers: Callers) -> None:
         super().__init__(connection, callers)
-        self._agent = _CallerAgent(self)
-        host = AgentHandler(AgentFactory(self._agent.made, None, metrics), connection.peer)
+        host = AgentHandler(AgentFactory(lambda _: self, None, metrics), connection.peer)
         self._answer, self._receive, self._send = host.answer, connection.receive, connection.send
+        self._message: dict[str, Any] = {}
+        self._request: ActionRequest | None = None
+        self._exploit: Any = False
+        self._begins = True
+        self._last: Any = None
 
     def receive_request(self) -> ActionRequest:
-        agent = self._agent
         while True:
             try:
                 message = self._receive()
             except RemoteProtocolError as error:
                 self.reject(error)
                 continue
-            agent.message = message
+            self._message, self._request = message, None
             reply = self._answer(message)
-            request = agent.request
-            if request is not None:
-                agent.request = None
-                return request
+            if self._request is not None:
+                return self._request
             self.connection.send(reply)
 
     def send_action(self, action: Any) -> None:
@@ -76,23 +79,10 @@ class RLXCaller(Caller):
             action = action.tolist()
         self._send({"response": "action", "data": action})
 
-
-class _CallerAgent:
-    def __init__(self, caller: RLXCaller) -> None:
-        self.message: dict[str, Any] = {}
-        self.request: ActionRequest | None = None
-        self._caller = caller
-        self._exploit: Any = False
-        self._begins = True
-        self._last: Any = None
-
-    def made(self, parameter_server: Any) -> _CallerAgent:
-        return self
-
     def init(self, exploit: Any) -> bool:
-        spaces = spaces_of(self.message.get("spaces"))
+        spaces = spaces_of(self._message.get("spaces"))
         if spaces is not None:
-            self._caller.described_spaces, self._caller.callers.episode = spaces, spaces.episode
+            self.described_spaces, self.callers.episode = spaces, spaces.episode
         self._exploit, self._begins = exploit, True
         return True
 
@@ -102,11 +92,11 @@ class _CallerAgent:
 
     def update(self, reward: Any, state: Any, terminal: Any) -> None:
         if state is not None:
-            observation = self._caller.callers.fit(state)
+            observation = self.callers.fit(state)
         elif self._last is not None:
             observation = copy.deepcopy(self._last)
         else:
-            observation = self._caller.callers.default_observation()
+            observation = self.callers.default_observation()
         info: dict[str, Any] = {}
         if self._begins or (reward is None and not terminal):
             number = None
@@ -114,9 +104,9 @@ class _CallerAgent:
         else:
             number = total_reward(0.0 if reward is None else reward, info)
         self._begins, self._last = bool(terminal), observation
-        truncated = bool(terminal) and self.message.get("truncated") is True
-        terminated = bool(terminal) and self.message.get("terminated", not truncated) is True
-        self.request = ActionRequest(observation, number, terminated, truncated, info)
+        truncated = bool(terminal) and self._message.get("truncated") is True
+        terminated = bool(terminal) and self._message.get("terminated", not truncated) is True
+        self._request = ActionRequest(observation, number, terminated, truncated, info)
 
 
 def play(
