@@ -30,7 +30,6 @@ cdef class FrameReader:
     cpdef object frame(self)
     cdef object _pop_block(self)
     cdef int _begin_block(self, Py_ssize_t size) except -1
-    cdef int _allocate_like_last(self) except -1
     cdef bint _is_as_expected(self) except -1
     cdef int _make_room(self, Py_ssize_t count) except -1
     cdef void _forget_store(self) noexcept

@@ -15,6 +15,7 @@ from enum import IntEnum
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memmove
 
 from rlwire.buffers cimport Arena, Block
@@ -140,11 +141,9 @@ cdef class FrameReader:
     cpdef object room(self):
         """Return the buffer for the next bytes; it is never empty."""
         cdef Py_ssize_t size = 0
-        self._space(&size)
+        cdef char *data = self._space(&size)
         if self._block is not None and self._have < self._size:
-            return self._block.view(
-                self._block.data + self._pad + self._have, self._size - self._have
-            )
+            return self._block.view(<const uint8_t *> data, size)
         return self._view[self._end :] if self._end else self._view
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
@@ -155,7 +154,9 @@ cdef class FrameReader:
                 return <char *> self._block.data + self._pad + self._have
             # The block's frame is complete but not fetched: the next one begins in the inbox.
         elif self._end == 0 and self.expecting:
-            self._allocate_like_last()
+            self._block = self._arena.take(self._likely_pad + self._likely)
+            self._pad, self._size = self._likely_pad, self._likely
+            self._have = 0
             size[0] = self._size
             return <char *> self._block.data + self._pad
         if self._end == PyByteArray_GET_SIZE(self._store):
@@ -214,12 +215,6 @@ cdef class FrameReader:
         self._start = self._end = 0
         self._forget_store()
         self.direct = True
-        return 0
-
-    cdef int _allocate_like_last(self) except -1:
-        self._block = self._arena.take(self._likely_pad + self._likely)
-        self._pad, self._size = self._likely_pad, self._likely
-        self._have = 0
         return 0
 
     cdef object _pop_block(self):

@@ -202,6 +202,12 @@ def frame_head(object buffer, Py_ssize_t start=0):
 
 def frame_size(object buffer, Py_ssize_t start, Py_ssize_t end, FrameRules rules not None):
     """Return the size of the frame, or of the preface, at `start`; 0 if bytes are missing."""
+    return size_at(buffer, start, end, rules, True)
+
+
+cdef Py_ssize_t size_at(object buffer, Py_ssize_t start, Py_ssize_t end, FrameRules rules,
+                        bint unknown) except -1:
+    """Do what `frame_size` does; unless `unknown`, a frame of an unknown type is its head alone."""
     cdef Py_buffer view
     cdef rlw_cursor c
     cdef rlw_h2_head head
@@ -211,6 +217,8 @@ def frame_size(object buffer, Py_ssize_t start, Py_ssize_t end, FrameRules rules
             return 24 if read_preface(c.at, rlw_left(&c)) else 0
         if not read_head(&c, rules, &head, <const uint8_t *> view.buf):
             return 0
+        if head.type > RLW_H2_CONTINUATION and not unknown:
+            return RLW_H2_HEAD
         return RLW_H2_HEAD + <Py_ssize_t> head.size
     finally:
         PyBuffer_Release(&view)

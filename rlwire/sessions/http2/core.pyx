@@ -21,9 +21,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from rlwire.buffers cimport Block, span_view
-from rlwire.codecs._glue cimport open_range
 from rlwire.codecs.http2.frames cimport (FrameRules, frame_fault, read_head, read_preface,
-                                         read_prefix, read_settings)
+                                         read_prefix, read_settings, size_at)
 from rlwire.kernels cimport *
 from rlwire.sessions.layer cimport Layer
 
@@ -179,22 +178,9 @@ cdef class Http2Core:
 
         A frame of an unknown type is split into its head and pieces of any size.
         """
-        cdef Py_buffer view
-        cdef rlw_cursor c
-        cdef rlw_h2_head head
-        open_range(buffer, start, end, &view, &c)
-        try:
-            if self._skip:
-                return min(<Py_ssize_t> self._skip, end - start)
-            if self.rules.preface:
-                return 24 if read_preface(c.at, rlw_left(&c)) else 0
-            if not read_head(&c, self.rules, &head, <const uint8_t *> view.buf):
-                return 0
-            if head.type > RLW_H2_CONTINUATION:
-                return RLW_H2_HEAD
-            return RLW_H2_HEAD + <Py_ssize_t> head.size
-        finally:
-            PyBuffer_Release(&view)
+        if self._skip:
+            return min(<Py_ssize_t> self._skip, end - start)
+        return size_at(buffer, start, end, self.rules, False)
 
     cpdef Py_ssize_t data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end) except -1:
         """Return the offset from `start` of a frame's array, or of its message; 0 if unknown."""
