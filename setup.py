@@ -111,6 +111,8 @@ PYTHON_MODULES: list[str] = [
     "rlwire.transports.connection_asyncio",
     "rlwire.transports.deferred",
     "rlwire.transports.waiter_asyncio",
+    "rlwire.universe.rewarder._loan",
+    "rlwire.universe.rewarder._reader",
 ]
 PYTHON_DIRECTIVES = {
     "annotation_typing": False,  # an annotated int may exceed a C integer

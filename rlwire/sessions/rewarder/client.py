@@ -54,6 +54,7 @@ PING_TIMEOUT: Final = 30.0  # seconds
 RESET_TIMEOUT: Final = 120.0  # seconds: a browser game may take minutes to load
 NEVER: Final = math.inf
 _REMEMBERED: Final = 256  # cancelled requests
+_EXACT: Final = 2.0**53  # integers below it are floats without a loss
 
 PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvStep, EnvText))
 """Events that are also part of the next `RewarderClientSession.pop_step`."""
@@ -112,6 +113,7 @@ class RewarderClientSession(RewarderSession):
         about: the description's unknown members.
         stale: dropped pushes, whose episode is over or was not requested by a reset.
         late: replies to cancelled requests.
+        takes_step: whether to keep the next step for `taken_step`, if it is the only news.
         unknown: messages with unknown methods.
     """
 
@@ -147,6 +149,8 @@ class RewarderClientSession(RewarderSession):
         self.env_state: str | None = None
         self.fps: float | None = None
         self.about: Mapping[str, Any] = {}
+        self.takes_step = False
+        self._taken: EnvStep | None = None
         self._offset = ClockOffset()
         self._shift: float | None = None  # the estimate after the last pong
         self.stale = self.late = self.unknown = 0
@@ -338,6 +342,31 @@ class RewarderClientSession(RewarderSession):
                 self.stale += 1
                 return []
         kind = type(message)
+        if self.takes_step:
+            self.takes_step = False
+            if (kind is EnvStep and abs(message.reward) < _EXACT) and not (
+                message.done or message.info or episode.has_news or self._events
+            ):
+                episode.step.observation = message.observation
+                self._taken = message
+                return [message]
+        self._add(episode, message)
+        return [message]
+
+    def taken_step(self) -> EnvStep | None:
+        """Return the step since `takes_step`, unless it is part of the next `pop_step`.
+
+        It has no info, and does not end its episode.
+        """
+        taken, self._taken, self.takes_step = self._taken, None, False
+        if taken is None or not self.has_news:
+            return taken
+        self._add(self.episodes.current, taken)
+        return None
+
+    def _add(self, episode: Any, message: Any) -> None:
+        """Make a push part of the episode's next step."""
+        kind = type(message)
         if kind is EnvText:
             episode.add_text(message.text)
         if kind is EnvObservation or kind is EnvStep:
@@ -346,7 +375,6 @@ class RewarderClientSession(RewarderSession):
             episode.add_reward(message.reward, message.done, message.info)
         if message.sent_at is not None:
             episode.step.sent_at = message.sent_at
-        return [message]
 
     def _on_close(self, message: ConnectionClose) -> list[Event]:
         self.close_reason = message.message

@@ -13,13 +13,12 @@ import select
 import socket
 import threading
 from asyncio import TimerHandle, get_running_loop
-from collections.abc import Callable
 from math import ceil
 from threading import get_ident
 from typing import Any
 
-from rlwire.codecs.rewarder import AgentAction, EnvReset
-from rlwire.errors import ConnectionClosed
+from rlwire.codecs.rewarder import AgentAction, EnvReset, EnvStep
+from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.sessions.rewarder.server import RewarderServerSession
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import NOTHING
@@ -31,29 +30,28 @@ class Loan:
     """A borrowed connection. The borrower may use it while it holds the lock and it has not ended.
 
     Args:
-        deliver: called with the connection and each reset, by the borrower.
+        service: receives each reset, in the borrower's thread.
         pair: non-blocking sockets, of which the first wakes the borrower.
 
     Attributes:
-        connection, session: which are borrowed.
+        service, connection, session: what is borrowed, and from which.
         thread: the borrower's id.
         ended: whether the loop owns the connection again.
     """
 
     def __init__(
         self,
+        service: Any,
         connection: AsyncConnection,
         thread: int,
-        deliver: Callable[[AsyncConnection, Any], object],
         pair: tuple[socket.socket, socket.socket],
     ) -> None:
-        self.connection = connection
+        self.service, self.connection = service, connection
         self.session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         self.thread = thread
         self.ended = False
         self._loop = get_running_loop()
         self._lock = threading.RLock()  # a reset that is delivered may be refused
-        self._deliver = deliver
         self._bell, self._woken = pair
         self._calls: Any = None
         self._error: Exception | None = None
@@ -102,9 +100,10 @@ class Loan:
 
     def receive(self, seconds: float | None) -> AgentAction | EnvReset | None:
         """Wait for an event and return it, a reset after its delivery; None without one."""
-        event = None if self._core.at_message_start else self._receive()
-        if event is not None or self.ended:
-            return event
+        if not self._core.at_message_start:
+            event = self._receive()
+            if event is not None or self.ended:
+                return event
         found = self._poll(None if seconds is None else ceil(1000 * seconds))
         if found and found[0][0] == self._file:
             return self._receive()
@@ -118,14 +117,13 @@ class Loan:
                 return None
             try:
                 event = self._calls.receive()
-                if type(event) is EnvReset:
-                    self._deliver(self.connection, event)  # before the loop may read the next
+                if type(event) is EnvReset:  # before the loop may read the next
+                    self.service.on_event(self.connection, event)
             except Exception as error:
                 self._end(error)
                 return None
             self._events += 1
-            core = self._core
-            if core.sending or core.more or not core.open_and_flushed:
+            if self._core.more or not self._core.open_and_flushed:
                 self._end()
             return None if event is NOTHING else event
 
@@ -143,6 +141,13 @@ class Loan:
                 self._end(error)
                 return not isinstance(error, ConnectionClosed)
             return True
+
+    def step(self, message: EnvStep) -> bool:
+        """Send a step as one message; return False if it must be sent as texts, if at all."""
+        try:
+            return self.session.arrays and self.post(message)
+        except RlwireError:
+            return False
 
     def _end(self, error: Exception | None = None) -> None:
         """Return the connection to the loop. The lock is held."""

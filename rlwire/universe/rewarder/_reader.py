@@ -16,6 +16,7 @@ from math import ceil, inf
 from time import monotonic, sleep
 from typing import Any
 
+from rlwire.codecs.rewarder import EnvStep
 from rlwire.errors import LocalProtocolError
 from rlwire.sessions.rewarder.client import RewarderClientSession
 from rlwire.transports.tcp import Connection
@@ -39,7 +40,7 @@ class Reader:
         end: Callable[[Exception], None],
         has_errors: Callable[[], bool],
     ) -> None:
-        self._connection = connection
+        self._connection, self._core = connection, connection.core
         self._session = session
         self._lock = lock
         self._receive = receive
@@ -81,18 +82,7 @@ class Reader:
             if self._connection.core.sending:  # what `send` left in an event loop
                 self._process(None)
             while left > 0 and not self._closed:
-                self._fetching = True
-                try:
-                    self._lock.release()  # other threads can act meanwhile
-                    if self._quick and left >= _TURN:
-                        have = self._fetch(True)
-                    elif self._readable(min(left, _TURN)):
-                        have = self._fetch(False)
-                    else:
-                        have = None
-                finally:
-                    self._fetching = False
-                    self._lock.acquire()
+                have = self._fetch_unlocked(left)
                 if have is not None:
                     self._process(have)
                 if self._session.has_news or self._has_errors():
@@ -102,6 +92,41 @@ class Reader:
             self.waiting = False
             if self._session.has_requests:
                 self.wake()
+
+    def receive_step(self, left: float) -> EnvStep | None:
+        """Return the answer to an action, if it is one message which needs no `wait`.
+
+        In the agent's thread, which holds the lock, after `send`; `left` are seconds.
+        """
+        if self.waiting or self._polling or self._watched or not self._quick or left < _TURN:
+            return None
+        session = self._session
+        self.waiting = session.takes_step = True
+        try:
+            have = self._fetch_unlocked(left)
+            while have is not None:
+                self._process(have)
+                if self._closed or not self._core.direct:  # not in a large message
+                    break
+                have = self._fetch_unlocked(left)
+        finally:
+            self.waiting = False
+            if session.has_requests:
+                self.wake()
+            step = session.taken_step()
+        return step
+
+    def _fetch_unlocked(self, left: float) -> int | OSError | None:
+        """Read once while other threads can act, for up to `left` seconds and a turn."""
+        self._fetching = True
+        try:
+            self._lock.release()
+            if self._quick and left >= _TURN:
+                return self._fetch(True)
+            return self._fetch(False) if self._readable(min(left, _TURN)) else None
+        finally:
+            self._fetching = False
+            self._lock.acquire()
 
     def watch(self, wanted: bool) -> int:
         """Leave reading to an event loop's `poll`, or read again; return the file, -1 for none."""

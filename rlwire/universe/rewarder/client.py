@@ -19,6 +19,7 @@ from rlwire.codecs.rewarder import (
     ConnectionClose,
     ControlPing,
     EnvReset,
+    EnvStep,
     UnknownMessage,
 )
 from rlwire.codecs.rewarder.infos import OPTIONS, SPACES, STEPS, VERSION, mark_arrays
@@ -391,6 +392,18 @@ class RewarderClient(Blocking, RewarderClientBase):
                     if not session.has_news:
                         self._check_step()
             return session.pop_step()
+
+    def exchange(self, action: AgentAction, timeout: float) -> EnvStep | None:
+        """Send an action; return the step that answers it, None if `step` must wait for it.
+
+        The step has no info, does not end its episode, and nothing else has arrived.
+        """
+        with self._lock:
+            session = self.session
+            is_behind = session.has_news
+            self._post(action)
+            reader = self._reader
+            return None if is_behind or reader is None else reader.receive_step(timeout)
 
     def watch(self, wanted: bool) -> int:
         """Let an event loop wait for a step, or `step`; return the file to watch, -1 for none."""

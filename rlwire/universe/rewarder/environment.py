@@ -143,7 +143,16 @@ class RewarderEndpoint(Endpoint):
                     raise WouldWait(self._lost) from error
 
     def step(self, action: Any) -> Outcome:
-        self.send_step(self.encode_step(action))
+        encoded = self.encode_step(action)
+        if self._ended is None and not self._unreported_reward:
+            try:
+                step = self.client.exchange(AgentAction([(ACTION, encoded)]), self._timeout)
+                if step is not None:
+                    return self._observation(step.observation), 0.0 + step.reward, False, False, {}
+            except _LOST as error:
+                self._lost = str(error)
+        else:
+            self.send_step(encoded)
         return self._step()
 
     def finish(self) -> Outcome:

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from rlwire._options import given, with_options
-from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
+from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, EnvStep, encode
 from rlwire.codecs.rewarder.infos import ERROR, SPACES, TERMINATED, TRUNCATED, mark_arrays
 from rlwire.environments.driver import Driven, drive, maker
 from rlwire.environments.fitting import fitting, plain
@@ -24,6 +24,7 @@ from rlwire.errors import EncodeError, LimitExceeded, describe, on_error
 from rlwire.serving.threads import Worker
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.universe.options import EnvironmentRewarderOptions, PushOptions
+from rlwire.universe.rewarder._loan import Loan
 from rlwire.universe.rewarder.environment import ACTION
 from rlwire.universe.rewarder.server import EnvResetRequest, RewarderServer, number
 
@@ -161,12 +162,20 @@ class EnvironmentPlayer:
             elif given is not None:
                 if self._set_action(given):
                     self._step()
-                if self.lockstep:
-                    server.borrow()
+                loan = server.borrow() if self.lockstep else None
+                if loan is not None:
+                    self._play_borrowed(loan)
             else:
                 for action in server.actions():
                     self._set_action(action)
                 self._step()
+
+    def _play_borrowed(self, loan: Loan) -> None:
+        """Answer actions in few calls, until there is anything else to do."""
+        while not self._failure and type(given := loan.receive(_WAKE)) is AgentAction:
+            loan.service.actions += 1
+            if self._set_action(given):
+                self._step(loan)
 
     def _answer(self, request: EnvResetRequest) -> float | None:
         """Reply to a reset; return its frame rate, if it has one."""
@@ -215,7 +224,8 @@ class EnvironmentPlayer:
             info = self._checked(mark_arrays({} if info is None else info))
         except _UNSENDABLE as error:
             info = self._sendable(info, error)
-        self.server.begin_episode(request, fps=fps, info=info, **self._changes)
+        about = self._changes
+        self._episode_id = self.server.begin_episode(request, fps=fps, info=info, **about)
         self._changes = {}
         self._show(shown)
         self._failure = ""
@@ -250,7 +260,11 @@ class EnvironmentPlayer:
     def _show(self, prepared: Any) -> None:
         self.server.observation(prepared)
 
-    def _step(self) -> None:
+    def _step(self, loan: Loan | None = None) -> None:
+        """Take a step, and push its results; over a loan as one message.
+
+        It refers to the observation's arrays only until it is sent.
+        """
         try:
             action = self._next_action()
             if action is None:
@@ -258,13 +272,23 @@ class EnvironmentPlayer:
             observation, reward, terminated, truncated, info = self.driven.step(action)
             if reward is None or isinstance(reward, bool):  # None is dm_env's
                 reward = float(reward or 0.0)
-            reward = number(reward)
+            elif type(reward) is not float:
+                reward = number(reward)
             prepared = self._prepare(observation)
             done = bool(terminated or truncated)
-            flags = {}
-            if truncated:
-                flags = {TRUNCATED: True, TERMINATED: True} if terminated else {TRUNCATED: True}
-            self._push(prepared, reward, done, {} if info is None else info, flags)
+            flags = {TRUNCATED: True} if truncated else {}
+            if truncated and terminated:
+                flags[TERMINATED] = True
+            shown = {**self._marked(info), **flags} if info or flags else flags
+            if (
+                loan is not None
+                and self.pushes_observations
+                and loan.step(EnvStep(reward, done, shown, prepared, episode_id=self._episode_id))
+            ):
+                loan.service.pushes += 1
+                loan.service.messages += 1
+            else:
+                self._push(prepared, reward, done, shown, info, flags)
         except BaseException as error:
             self.server.log.exception("%s: a step failed", self.driven.name)
             self.server.count("steps_failed")
@@ -273,20 +297,22 @@ class EnvironmentPlayer:
         if done:
             self._begin_next()
 
-    def _push(self, prepared: Any, reward: float, done: bool, info: Any, flags: Any) -> None:
-        """Push a step, with the entries of its info that can be sent."""
-        try:
-            marked = mark_arrays(info)
-        except _UNSENDABLE as error:
-            marked = self._sendable(info, error)
-        marked = {**marked, **flags} if flags else marked
-        if self.pushes_observations and self.server.step(prepared, reward, done, marked):
-            return
+    def _push(
+        self, prepared: Any, reward: float, done: bool, shown: Any, info: Any, flags: Any
+    ) -> None:
+        """Push a step as two messages, with the entries of its info that can be sent."""
         self._show(prepared)
         try:
-            self.server.reward(reward, done, marked)
+            self.server.reward(reward, done, shown)
         except _UNSENDABLE as error:
             self.server.reward(reward, done, {**self._sendable(info, error), **flags})
+
+    def _marked(self, info: Any) -> Mapping[str, Any]:
+        """Return an info with its arrays marked; without entries that cannot be."""
+        try:
+            return mark_arrays({} if info is None else info)
+        except _UNSENDABLE as error:
+            return self._sendable(info, error)
 
     def _sendable(self, info: Any, error: BaseException) -> Mapping[str, Any]:
         """Return an info without entries that cannot be sent; log the first error."""

@@ -28,7 +28,6 @@ from rlwire.codecs.rewarder import (
     EnvObservation,
     EnvReset,
     EnvReward,
-    EnvStep,
     EnvText,
     ReplyEnvReset,
     ReplyError,
@@ -240,26 +239,6 @@ class RewarderServer(StreamServer):
         """Push an observation to all clients, an array or a value for JSON; see `reward`."""
         self._push(episode_id, EnvObservation, observation)
 
-    def step(self, observation: Any, reward: float, done: bool, info: Mapping[str, Any]) -> bool:
-        """Push a step as one message, if rlwire's client has lent its connection to this thread.
-
-        Return whether it was sent. It refers to the observation's arrays only until then.
-        """
-        connections, runtime = self._connections, self._runtime
-        loan = connections.loan
-        if loan is None or not (loan.mine and loan.session.arrays):
-            return False
-        about = number(reward), bool(done), dict(info), observation
-        event = EnvStep(*about, episode_id=runtime.status.episode_id)
-        try:
-            if not loan.post(event):
-                return False
-        except RlwireError:  # `observation` or `reward` raises it
-            return False
-        connections.pushes += 1
-        connections.messages += 1
-        return True
-
     def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
         event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
         arrays: list[bool] = []  # whether each client receives them
@@ -371,9 +350,9 @@ class RewarderServer(StreamServer):
         with self._input:
             self._input.notify_all()
 
-    def borrow(self) -> None:
-        """Let the calling thread read the active client's connection in `next_input`."""
-        self._connections.borrow(self._runtime.active)
+    def borrow(self) -> Loan | None:
+        """Return the calling thread's loan; else ask for one, which `next_input` reads."""
+        return self._connections.borrow(self._runtime.active)
 
     def statistics(self) -> dict[str, int]:
         """Return the number of ``clients``, and counts since the server was made.
@@ -576,23 +555,24 @@ class RewarderService(Service[AsyncConnection]):
         for end in pair or ():
             end.close()
 
-    def borrow(self, active: RewarderServerSession | None) -> None:
+    def borrow(self, active: RewarderServerSession | None) -> Loan | None:
         """Have the loop lend the active client's connection to the calling thread, if it can."""
         if self.loan is not None and not self.loan.ended:
-            return
+            return self.loan if self.loan.mine else None
         client = None if active is None else self.clients.get(active)
         if client is None or not client.lendable or len(self.clients) > 1 or self._opening:
-            return
+            return None
         with self._changed:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._lend, client, get_ident())
+        return None
 
     def _lend(self, client: AsyncConnection, thread: int) -> None:
         # The borrower's own pushes, sent directly, must not overtake queued ones.
         with self._changed:
             alone = len(self.clients) == 1 and not (self._opening or self._queue)
             if alone and client in self.clients.values() and self._pair is not None:
-                loan = Loan(client, thread, self.on_event, self._pair)
+                loan = Loan(self, client, thread, self._pair)
                 if loan.begin():
                     self.loan = loan
         self._server.wake()

@@ -8,6 +8,7 @@ import pytest
 
 from rlwire.codecs import rewarder as r
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
+from rlwire.limits import DEFAULT
 from rlwire.sessions.rewarder.client import RequestDone, RewarderClientSession, handshake_headers
 from tests.raising import raised, raised_with
 
@@ -375,3 +376,34 @@ def test_message_ids_of_each_type_are_accepted():
     agent = playing()
     for number in ("5", 6, None, "seven", "8", 9, 2**62, "four"):
         assert agent.hears(r.EnvText("x", episode_id="1"), message_id=number)
+
+
+def taking(step, before=(), after=()):
+    """Return the kept step after these pushes, and the step of the others."""
+    agent = playing()
+    for message in before:
+        agent.hears(message)
+    agent.session.takes_step = True
+    agent.session.receive(r.encode_binary(step, 0.5, next(agent.ids), DEFAULT)[0])
+    for message in after:
+        agent.hears(message)
+    return agent.session.taken_step(), agent.session.pop_step()
+
+
+def test_only_news_is_kept_for_the_caller():
+    plain = r.EnvStep(2, False, {}, 5, episode_id="1")
+    kept, rest = taking(plain)
+    assert (kept.reward, kept.observation) == (2, 5)
+    assert (rest.count, rest.observation) == (0, 5)
+    text = r.EnvText("a", episode_id="1")
+    newer = r.EnvDescribe(ENV, "running", 60, episode_id="2")
+    kinds_of_news = [(plain, [text], []), (plain, [], [text]), (plain, [], [newer])]
+    for changes in ({"done": True}, {"info": {"k": 1}}, {"reward": 2**60}):
+        fields = {"reward": 2, "done": False, "info": {}, "observation": 5, **changes}
+        kinds_of_news.append((r.EnvStep(**fields, episode_id="1"), [], []))
+    for step, before, after in kinds_of_news:
+        kept, rest = taking(step, before, after)
+        assert kept is None
+        assert (rest.reward, rest.count, rest.observation) == (step.reward, 1, 5)
+        assert rest.texts == ("a",) * ((before or after) == [text])
+        assert rest.done == (step.done or after == [newer])

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 import rlwire
 from rlwire.codecs.rewarder.infos import VERSION
-from rlwire.universe.rewarder import EnvironmentRewarder
+from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient, RewarderServer
 from tests.waiting import eventually
 
 PICTURE = spaces.Box(0, 255, (84, 84, 4), np.uint8)
@@ -246,3 +246,50 @@ def test_nan_and_infinities_are_sent_in_binary_messages():
         rlwire.make(server.url) as env,
     ):
         assert env.reset()[0].tobytes() == value.tobytes()
+
+
+class Varied(Sampled):
+    """Steps of each kind: all types of rewards, infos with and without arrays, each end."""
+
+    rewards = (1.5, 0, -3, -0.0, np.float32(0.25), np.array(7), True, None, 2**70, -np.inf, np.nan)
+    infos = ({}, {"k": [1]}, {"a": np.arange(3)}, {"lost": float("nan")}, {"bad": {1}}, {1: 2})
+
+    def reset(self, seed=None, options=None):
+        self.steps = 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        number, self.steps = self.steps, self.steps + 1
+        if number == 40:
+            raise RuntimeError("no more")
+        reward = self.rewards[number % len(self.rewards)]
+        info = self.infos[number // 2 % len(self.infos)] if number % 2 else {}
+        seen = self.observation_space.sample()
+        return seen, 0.0 if reward is None else reward, False, number == 38 and action == 0, info
+
+
+@pytest.mark.parametrize("space", [PICTURE, spaces.Discrete(9), spaces.Box(-1, 1, (4,))], ids=str)
+def test_steps_of_few_calls_equal_those_of_the_general_way(space, monkeypatch):
+    def played():
+        with (
+            rlwire.serve(Varied(space), "universe://127.0.0.1:+0", lockstep=True) as server,
+            rlwire.make(server.url) as env,
+        ):
+            outcomes = []
+            for last in (0, 1):
+                outcomes.append(env.reset())
+                while len(outcomes[-1]) == 2 or not (outcomes[-1][2] or outcomes[-1][3]):
+                    outcomes.append(env.step(last))
+            taken = loan_of(server) is not None
+            return outcomes, taken, server.statistics()["actions"]
+
+    quick, borrowed, actions = played()
+    assert borrowed
+    with monkeypatch.context() as patched:
+        patched.setattr(RewarderServer, "borrow", lambda self: None)
+        patched.setattr(RewarderClient, "exchange", lambda self, action, _: self.send(action))
+        slow, borrowed, others = played()
+    assert not borrowed
+    assert actions == others
+    assert repr(quick) == repr(slow)  # NaN is not equal to itself, and -0.0 equals 0.0
+    assert len(quick) == 82
