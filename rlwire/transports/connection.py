@@ -159,8 +159,19 @@ class Connection(Owned):
             return self._calls.fetch, True
         return self._fetch, False
 
+    @property
+    def calls(self) -> SocketCalls:
+        """The system calls, for the owner; after a call of its own it may need `finish_send`."""
+        return self._calls
+
+    def finish_send(self, error: BaseException | None = None) -> None:
+        """Do the rest of `send` after an error, or after not all was written."""
+        if error is not None:
+            self._failed(error)
+        self._flush(tried=True)
+
     def deliver(
-        self, on_event: Callable[[Any], object], received: int | OSError | None = None
+        self, on_event: Callable[[Any], object], received: int | BaseException | None = None
     ) -> None:
         """Pass the events that are available without waiting to `on_event`."""
         if get_ident() != self._owner:
@@ -172,8 +183,10 @@ class Connection(Owned):
             elif received is None:
                 core.check(monotonic(), False)
                 event = core.next()
-            else:
+            elif isinstance(received, OSError):
                 self._lost(received)
+            else:
+                raise received
             while event is not NOTHING or core.more:
                 if event is not NOTHING:
                     on_event(event)

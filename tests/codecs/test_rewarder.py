@@ -434,6 +434,21 @@ def test_values_that_only_json_has_forms_of_are_not_sent_as_binary():
     assert r.encode_binary(r.EnvStep(1.0, False, {"a": {1: 2}}, 0), 0.5, 7, DEFAULT) is None
 
 
+STRANGE = [
+    *(b"x", bytearray(b"x"), 1j, np.complex64(1j), np.datetime64("2020"), np.bytes_(b"x")),
+    *(np.array(["a"]), np.array([b"a"]), np.array([1j]), np.array(["2020"], "M8[s]")),
+    np.zeros(2, "i4,f4"),
+]
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+def test_values_that_differ_in_json_are_left_to_it(value):
+    for info in ({"a": value}, {"a": [{"b": value}]}):
+        message = r.EnvStep(1.0, False, info, 0, episode_id="1")
+        assert r.encode_binary(message, 0.5, 7, DEFAULT) is None
+    assert r.encode_binary(r.EnvObservation(value), 0.5, 7, DEFAULT) is None
+
+
 def test_binary_values_have_the_types_of_their_text():
     info = {
         "a": np.float32(0.5),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentAction",
+    "BinaryCodec",
     "ConnectionClose",
     "ControlPing",
     "EnvDescribe",
@@ -193,9 +194,6 @@ class UnknownMessage(RewarderMessage, frozen=True):
     body: Any = None
 
 
-_TEXTS: Final = (str, type(None))
-
-
 class _Headers(Struct, omit_defaults=True):
     sent_at: float | None = None
     message_id: int | str | None = None
@@ -274,7 +272,8 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
         LimitExceeded: the text exceeds one of the limits.
     """
     if is_binary(buffer):
-        return _decode_binary(buffer, limits)
+        codec = BinaryCodec.of(limits)
+        return codec.decode(codec.values(buffer))
     return _read(bounded(buffer, limits), limits)
 
 
@@ -293,15 +292,6 @@ def is_binary(message: Buffer) -> bool:
     return len(message) > 0 and message[0] >> 4 == 9
 
 
-@functools.lru_cache(8)
-def _codec_of(limits: Limits) -> tuple[Any, Any, Any]:
-    copies, views = (msgpack.Decoder(copy=copy, limits=limits).decode for copy in (True, None))
-    return msgpack.Encoder(align=True, limits=limits), copies, views
-
-
-_CODEC: Final = _codec_of(DEFAULT)
-
-
 def encode_binary(
     message: EnvStep | EnvObservation | AgentAction, sent_at: float, message_id: int, limits: Limits
 ) -> list[Buffer] | None:
@@ -311,55 +301,74 @@ def encode_binary(
     """
     if message.extra_headers or message.extra_body or message.extra:
         return None
-    shown = message.action if isinstance(message, AgentAction) else message.observation
-    if not (_is_named(shown) and (not isinstance(message, EnvStep) or _is_named(message.info))):
-        return None
-    value: list[Any]
+    codec = BinaryCodec.of(limits)
     if isinstance(message, EnvStep):
-        value = [0, message_id, sent_at, message.episode_id, message.reward, message.done]
-        value += message.info, message.observation
-    elif isinstance(message, EnvObservation):
-        value = [1, message_id, sent_at, message.episode_id, message.observation]
-    else:
-        value = [2, message_id, sent_at, message.episode_id, message.action]
-    encoder = (_CODEC if limits is DEFAULT else _codec_of(limits))[0]
-    try:
-        parts: list[Buffer] = encoder.encode_parts(value)
-    except EncodeError:  # such as of a set: JSON may have a form, or a better error
-        return None
-    return parts
+        step = message.episode_id, message.reward, message.done, message.info, message.observation
+        return codec.encode_step(step, sent_at, message_id)
+    number, values = 2, getattr(message, "action", None)
+    if isinstance(message, EnvObservation):
+        number, values = 1, message.observation
+    return codec.encode(number, message_id, sent_at, message.episode_id, values)
 
 
-def _is_named(value: Any) -> bool:
-    """Return whether all names are texts, which JSON makes of others and MessagePack does not."""
-    if isinstance(value, dict):
-        return all(type(name) is str and _is_named(item) for name, item in value.items())
-    return not isinstance(value, (list, tuple)) or all(map(_is_named, value))
+class BinaryCodec:
+    """Messages as MessagePack, with these limits: lists whose first four values are the headers.
 
+    These are a number for the method, message_id, sent_at and episode_id.
+    """
 
-def _as_text(value: Any) -> Any:
-    """Return an info with numbers and arrays as of a text; it owns its arrays, since it is kept."""
-    if type(value) is dict:
-        return {name: _as_text(item) for name, item in value.items()}
-    if type(value) is list:
-        return [*map(_as_text, value)]
-    if isinstance(value, np.ndarray):
-        return np.array(value, value.dtype.newbyteorder("="))
-    return value.item() if isinstance(value, (np.number, np.bool_)) else value
+    def __init__(self, limits: Limits) -> None:
+        self._encoder = msgpack.Encoder(align=True, limits=limits)
+        self._copies = msgpack.Decoder(copy=True, limits=limits)
+        self._views = msgpack.Decoder(copy=None, limits=limits)
 
+    @staticmethod
+    def of(limits: Limits) -> BinaryCodec:
+        """Return the codec of these limits."""
+        return _CODEC if limits is DEFAULT else _codec_of(limits)  # hashing is slow
 
-def _decode_binary(buffer: Buffer, limits: Limits) -> RewarderMessage:
-    """Decode a list of a number for the method, message_id, sent_at, episode_id and the body."""
-    _, copies, views = _CODEC if limits is DEFAULT else _codec_of(limits)  # hashing is slow
-    value: list[Any] = (copies if memoryview(buffer).readonly else views)(buffer)
-    size = len(value)
-    code, number, sent_at, episode_id = value[:4] if size > 4 else (None, None, None, None)
-    good = type(code) is type(number) is int and type(sent_at) is float
-    if good and type(episode_id) in _TEXTS:
+    def encode_step(
+        self, step: tuple[Any, ...], sent_at: float, message_id: int
+    ) -> list[Buffer] | None:
+        """Return the buffers of a step (episode_id, reward, done, info, observation), or None."""
+        episode_id, reward, done, info, shown = step
+        if not (_is_plain(shown) and (not info or _is_plain(info))):
+            return None
+        return self._parts([0, message_id, sent_at, episode_id, reward, done, info, shown])
+
+    def encode(
+        self, method: int, message_id: int, sent_at: float, episode_id: str | None, value: Any
+    ) -> list[Buffer] | None:
+        """Return the buffers of a message with one value in its body, or None."""
+        if not _is_plain(value):
+            return None
+        return self._parts([method, message_id, sent_at, episode_id, value])
+
+    def _parts(self, value: list[Any]) -> list[Buffer] | None:
+        try:
+            return self._encoder.encode_parts(value)
+        except EncodeError:  # such as of an int over 64 bits: JSON may have a form
+            return None
+
+    def values(self, buffer: Buffer) -> list[Any]:
+        """Return the values of a message, after checking those of the headers."""
+        readonly = type(buffer) is bytes or memoryview(buffer).readonly
+        value: list[Any] = (self._copies if readonly else self._views).decode(buffer)
+        if len(value) > 4:
+            method, number, sent_at, episode_id = value[0], value[1], value[2], value[3]
+            good = type(method) is int and type(number) is int and type(sent_at) is float
+            if good and (episode_id is None or type(episode_id) is str):
+                return value
+        raise DecodeError("invalid values of a binary message")
+
+    def decode(self, value: list[Any]) -> RewarderMessage:
+        """Return the message with these `values`."""
+        code, number, sent_at, episode_id = value[:4]
+        size = len(value)
         if code == 0 and size == 8:
             _, _, _, _, reward, done, info, shown = value
             good = type(reward) in (float, int) and type(done) is bool and type(info) is dict
-            if good and not (info and any(type(name) is not str for name in info)):
+            if good and not (info and not _STRS.issuperset(map(type, info))):
                 return EnvStep(
                     reward, done, _as_text(info) if info else info, _as_array(shown),
                     message_id=number, sent_at=sent_at, episode_id=episode_id,
@@ -374,7 +383,43 @@ def _decode_binary(buffer: Buffer, limits: Limits) -> RewarderMessage:
                 )
             except (TypeError, LookupError):  # an event without a name
                 pass
-    raise DecodeError("invalid values of a binary message")
+        raise DecodeError("invalid values of a binary message")
+
+
+_STRS: Final = frozenset((str,))
+_CODEC: Final = BinaryCodec(DEFAULT)
+_codec_of: Final = functools.lru_cache(8)(BinaryCodec)
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether MessagePack and JSON carry the same value: no bytes, complex, or dates."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.dtype.kind in "biuf"
+    if kind is list or kind is tuple:
+        for item in value:  # noqa: SIM110 - a generator is slow
+            if not _is_plain(item):
+                return False
+        return True
+    if kind is dict:
+        for name, item in value.items():
+            if type(name) is not str or not _is_plain(item):
+                return False
+        return True
+    if kind is int or kind is float or kind is str or kind is bool or value is None:
+        return True
+    return isinstance(value, (np.number, np.bool_)) and value.dtype.kind in "biuf"
+
+
+def _as_text(value: Any) -> Any:
+    """Return an info with numbers and arrays as of a text; it owns its arrays, since it is kept."""
+    if type(value) is dict:
+        return {name: _as_text(item) for name, item in value.items()}
+    if type(value) is list:
+        return [*map(_as_text, value)]
+    if isinstance(value, np.ndarray):
+        return np.array(value, value.dtype.newbyteorder("="))
+    return value.item() if isinstance(value, (np.number, np.bool_)) else value
 
 
 def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:

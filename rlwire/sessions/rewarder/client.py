@@ -75,7 +75,7 @@ class RequestDone:
     timed_out: bool = False
 
 
-Event: TypeAlias = RewarderMessage | RequestDone
+Event: TypeAlias = RewarderMessage | RequestDone | list[Any]
 
 
 class _Request(NamedTuple):
@@ -113,7 +113,8 @@ class RewarderClientSession(RewarderSession):
         about: the description's unknown members.
         stale: dropped pushes, whose episode is over or was not requested by a reset.
         late: replies to cancelled requests.
-        takes_step: whether to keep the next step for `taken_step`, if it is the only news.
+        takes_step: whether to keep the next step for `taken_step`, if it is the only news; the
+            event is then a list.
         unknown: messages with unknown methods.
     """
 
@@ -150,7 +151,7 @@ class RewarderClientSession(RewarderSession):
         self.fps: float | None = None
         self.about: Mapping[str, Any] = {}
         self.takes_step = False
-        self._taken: EnvStep | None = None
+        self._taken: list[Any] | None = None
         self._offset = ClockOffset()
         self._shift: float | None = None  # the estimate after the last pong
         self.stale = self.late = self.unknown = 0
@@ -176,12 +177,21 @@ class RewarderClientSession(RewarderSession):
         """Return the server's clock minus `wall`; None before the first reply to a ping."""
         return self._offset.estimate(self._clock())
 
-    def send(self, event: RewarderMessage) -> Sequence[Buffer]:
+    def send(self, event: Any) -> Sequence[Buffer]:
         """Return the bytes of a message, with the next id, `last_id`, and the time.
 
+        A tuple is an action: its events, which must begin with their names.
         A reset without an episode id gets the newest episode's. From then on, pushes of that
         episode and of older ones are dropped.
         """
+        if type(event) is tuple:
+            if self._binary and not (self._ended or self._observer):
+                number = self.last_id + 1
+                parts = self._codec.encode(2, number, self._wall(), None, event)
+                if parts is not None:
+                    self.last_id = number
+                    return Binary(parts)
+            event = AgentAction(event)
         kind = type(event)
         if kind not in _FROM_CLIENT and kind is not UnknownMessage:
             raise LocalProtocolError(f"a client cannot send {name_of(event)}")
@@ -305,7 +315,13 @@ class RewarderClientSession(RewarderSession):
             return []
         self._binary = self._binary or is_binary(message)
         try:
-            decoded = self._decode(message)
+            if self.takes_step and is_binary(message):
+                values = self._codec.values(message)
+                if self._take(values):
+                    return [values]
+                decoded = self._numbered(self._codec.decode(values))
+            else:
+                decoded = self._decode(message)
             events = _HANDLERS[type(decoded)](self, decoded)
         except RlwireError:
             self._end()
@@ -341,28 +357,43 @@ class RewarderClientSession(RewarderSession):
             if episode is None:
                 self.stale += 1
                 return []
-        kind = type(message)
-        if self.takes_step:
-            self.takes_step = False
-            if (kind is EnvStep and abs(message.reward) < _EXACT) and not (
-                message.done or message.info or episode.has_news or self._events
-            ):
-                episode.step.observation = message.observation
-                self._taken = message
-                return [message]
         self._add(episode, message)
         return [message]
 
-    def taken_step(self) -> EnvStep | None:
-        """Return the step since `takes_step`, unless it is part of the next `pop_step`.
+    def _take(self, values: list[Any]) -> bool:
+        """Keep a binary message for `taken_step` if it is the only news."""
+        episode = self.episodes.current
+        if (episode is None or episode.has_news or self._events) or not (
+            len(values) == 8 and values[0] == 0 and self._is_next(values)
+        ):
+            return False
+        reward, done, info, shown = values[4], values[5], values[6], values[7]
+        if (
+            values[3] != episode.step.episode_id
+            or done is not False
+            or not (type(info) is dict and not info)
+            or not ((type(reward) is float or type(reward) is int) and abs(reward) < _EXACT)
+            or type(shown) is list
+        ):
+            return False
+        self._received = values[1]
+        self.takes_step = False
+        episode.step.observation = shown
+        self._taken = values
+        return True
 
-        It has no info, and does not end its episode.
+    def taken_step(self) -> tuple[float, Any] | None:
+        """Return reward and observation of the step since `takes_step`, if it is the only news.
+
+        It has no info, and does not end its episode. Others are part of the next `pop_step`.
         """
         taken, self._taken, self.takes_step = self._taken, None, False
-        if taken is None or not self.has_news:
-            return taken
-        self._add(self.episodes.current, taken)
-        return None
+        if taken is None:
+            return None
+        if self.has_news:
+            self._add(self.episodes.current, self._codec.decode(taken))
+            return None
+        return 0.0 + taken[4], taken[7]
 
     def _add(self, episode: Any, message: Any) -> None:
         """Make a push part of the episode's next step."""

@@ -1,4 +1,5 @@
 # Types for rules.py, which is compiled.
+from rlwire.codecs.rewarder.messages cimport BinaryCodec
 from rlwire.sessions.layer cimport Layer
 
 
@@ -6,11 +7,14 @@ cdef class RewarderSession(Layer):
     cdef public object close_reason
     cdef readonly object last_id
     cdef object _clock, _wall, _limits, _received, _next_run
+    cdef BinaryCodec _codec
     cdef list _out, _runs
     cdef bint _opening, _ended, _has_output
 
     cpdef list _write(self, message)
     cpdef object _decode(self, data)
+    cdef object _numbered(self, message)
+    cdef bint _is_next(self, list values)
 
 
 cdef class Push:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from rlwire.codecs._json import bounded
 from rlwire.codecs.rewarder import EnvObservation, RewarderMessage, decode, encode, encode_binary
+from rlwire.codecs.rewarder.messages import BinaryCodec
 from rlwire.codecs.websocket.frames import Binary
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -91,6 +92,7 @@ class RewarderSession(Layer):
         self._clock = clock
         self._wall = wall
         self._limits = limits
+        self._codec = BinaryCodec.of(limits)
         self._out: list[list[Buffer]] = []
         self._opening = True  # until the first `output`
         self._received = -1  # the last message id
@@ -121,7 +123,14 @@ class RewarderSession(Layer):
         return out
 
     def _decode(self, data: Buffer) -> Any:
-        message = decode(data, limits=self._limits)
+        return self._numbered(decode(data, limits=self._limits))
+
+    def _is_next(self, values: list[Any]) -> bool:
+        """Return whether the id of a binary message follows the last one, and is new."""
+        return values[1] == self._received + 1 and values[1] < self._next_run
+
+    def _numbered(self, message: Any) -> Any:
+        """Return a message after checking its id."""
         number = message.message_id
         # The common case first.
         if type(number) is not int or number != self._received + 1 or number >= self._next_run:

@@ -27,12 +27,19 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     RewarderMessage,
     UnknownMessage,
-    encode_binary,
+    is_binary,
 )
 from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS, STEPS, VERSION
 from rlwire.codecs.websocket.frames import Binary
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
-from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer, quoted
+from rlwire.errors import (
+    EncodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+    for_peer,
+    quoted,
+)
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, LayerPhase
 from rlwire.sessions.rewarder.rules import (
@@ -189,6 +196,8 @@ class RewarderServerSession(RewarderSession):
             the active one, as in the original, so silent clients do not block others.
         arrays: whether the client reads binary messages, and may send them.
         refused: messages that the session rejected by itself with ``v0.reply.error``.
+        takes_action: whether an action of one event with one value is returned as a tuple of its
+            message_id and the two.
     """
 
     def __init__(self, runtime: Runtime, refusal: str | None, observer: bool) -> None:
@@ -196,38 +205,40 @@ class RewarderServerSession(RewarderSession):
         self.runtime = runtime
         self.observer = observer
         self.admitted = refusal is None
-        self.arrays = False
+        self.arrays = self.takes_action = False
         self.refused = 0
         self._refusal = refusal
         self._pending: dict[int | str, tuple[EnvReset, float]] = {}  # with the time of receipt
         self._newest: EpisodeKey = ()  # of the episodes that the client knows
         self._episode: str | None = None  # its id
 
-    def send(
-        self, event: Push | EnvStep | ReplyEnvReset | ReplyError | ConnectionClose
-    ) -> Sequence[Buffer]:
-        """Return the bytes of a message, with the next id and the time; an `EnvStep` is binary.
+    def send(self, event: Any) -> Sequence[Buffer]:
+        """Return the bytes of a message, with the next id and the time.
 
+        It is a `Push`, `ReplyEnvReset`, `ReplyError`, `ConnectionClose`, or a tuple for a step in
+        one message, if `arrays`: (episode_id, reward, done, info, observation).
         `ReplyEnvReset` and `ReplyError` need the request's ``parent_message_id``; the session adds
         ``parent_runtime``, and to a `ReplyEnvReset` without ``episode_id`` the current one.
         """
         if self._opening or self._ended:
             self._check_open()
-        if type(event) is EnvStep or isinstance(event, Push):
-            if event.episode_id != self._episode and not self._set_episode(event.episode_id):
+        is_step = type(event) is tuple
+        if is_step or isinstance(event, Push):
+            episode_id = event[0] if is_step else event.episode_id
+            if episode_id != self._episode and not self._set_episode(episode_id):
                 self.runtime.count_stale()
                 raise LocalProtocolError(
-                    f"episode {event.episode_id} is over: the client is in {self._episode}"
+                    f"episode {episode_id} is over: the client is in {self._episode}"
                 )
             number = self.last_id + 1
             buffers: Sequence[Buffer] | None
-            if isinstance(event, Push):
-                buffers = event.numbered(number, self.arrays)
-            else:
-                buffers = encode_binary(event, self._wall(), number, self._limits)
+            if is_step:
+                buffers = self._codec.encode_step(event, self._wall(), number)
                 if buffers is None:
-                    raise LocalProtocolError("a step has no unknown members")
+                    raise EncodeError("only JSON can carry the step, if at all")
                 buffers = Binary(buffers)
+            else:
+                buffers = event.numbered(number, self.arrays)
             self.last_id = number
             return buffers
         if isinstance(event, (ReplyEnvReset, ReplyError)):
@@ -331,7 +342,14 @@ class RewarderServerSession(RewarderSession):
         if self._ended:
             return []
         try:
-            decoded = self._decode(message)
+            if self.takes_action and is_binary(message):
+                values = self._codec.values(message)
+                if self._is_short(values):
+                    self._received = values[1]
+                    return [(values[1], *values[4][0])]  # type: ignore[list-item]
+                decoded = self._numbered(self._codec.decode(values))
+            else:
+                decoded = self._decode(message)
         except RlwireError:
             self._ended = True
             self.release()
@@ -366,6 +384,16 @@ class RewarderServerSession(RewarderSession):
                 )
             self._enqueue(self._write(reply))
         return []
+
+    def _is_short(self, values: list[Any]) -> bool:
+        """Return whether a binary message is the active client's action as `takes_action` wants."""
+        if not (len(values) == 5 and values[0] == 2 and self._is_next(values)):
+            return False
+        events = values[4]
+        if not (type(events) is list and len(events) == 1 and type(events[0]) is list):
+            return False
+        event = events[0]
+        return len(event) == 2 and type(event[0]) is str and self.runtime.active is self
 
     def _why_rejected(self, message: Any) -> str | None:
         """Return why a message is rejected, or None."""

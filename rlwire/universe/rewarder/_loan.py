@@ -17,7 +17,7 @@ from math import ceil
 from threading import get_ident
 from typing import Any
 
-from rlwire.codecs.rewarder import AgentAction, EnvReset, EnvStep
+from rlwire.codecs.rewarder import EnvReset
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.sessions.rewarder.server import RewarderServerSession
 from rlwire.transports.connection_asyncio import AsyncConnection
@@ -98,25 +98,30 @@ class Loan:
 
     # Called by the borrower.
 
-    def receive(self, seconds: float | None) -> AgentAction | EnvReset | None:
-        """Wait for an event and return it, a reset after its delivery; None without one."""
+    def receive(self, seconds: float | None, short: bool = False) -> Any:
+        """Wait for an event and return it, a reset after its delivery; None without one.
+
+        With `short`, an action may be a tuple: see `RewarderServerSession.takes_action`.
+        """
         if not self._core.at_message_start:
-            event = self._receive()
+            event = self._receive(short)
             if event is not None or self.ended:
                 return event
         found = self._poll(None if seconds is None else ceil(1000 * seconds))
         if found and found[0][0] == self._file:
-            return self._receive()
+            return self._receive(short)
         with contextlib.suppress(OSError):
             self._woken.recv(64)
         return None
 
-    def _receive(self) -> AgentAction | EnvReset | None:
+    def _receive(self, short: bool) -> Any:
         with self._lock:
             if self.ended:
                 return None
             try:
+                self.session.takes_action = short
                 event = self._calls.receive()
+                self.session.takes_action = False
                 if type(event) is EnvReset:  # before the loop may read the next
                     self.service.on_event(self.connection, event)
             except Exception as error:
@@ -142,15 +147,19 @@ class Loan:
                 return not isinstance(error, ConnectionClosed)
             return True
 
-    def step(self, message: EnvStep) -> bool:
-        """Send a step as one message; return False if it must be sent as texts, if at all."""
+    def step(self, step: tuple[Any, ...]) -> bool:
+        """Send a step as one message; return False if it must be sent as texts, if at all.
+
+        It is a tuple as for `RewarderServerSession.send`.
+        """
         try:
-            return self.session.arrays and self.post(message)
+            return self.session.arrays and self.post(step)
         except RlwireError:
             return False
 
     def _end(self, error: Exception | None = None) -> None:
         """Return the connection to the loop. The lock is held."""
+        self.session.takes_action = False
         self.ended, self._error = True, error
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.connection.take_back)

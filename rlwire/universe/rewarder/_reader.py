@@ -13,12 +13,13 @@ import socket
 import threading
 from collections.abc import Callable
 from math import ceil, inf
+from threading import get_ident
 from time import monotonic, sleep
 from typing import Any
 
-from rlwire.codecs.rewarder import EnvStep
 from rlwire.errors import LocalProtocolError
 from rlwire.sessions.rewarder.client import RewarderClientSession
+from rlwire.transports.interface import NOTHING
 from rlwire.transports.tcp import Connection
 
 _TICK = 1.0  # seconds, at most, between two ticks of the session
@@ -56,6 +57,7 @@ class Reader:
         self._polling = False  # whether the reader's thread waits for the connection
         self._fetching = False  # whether the agent's thread reads, without `lock`
         self._fetch, self._quick = connection.reader_call(_TURN)
+        self._calls = connection.calls
         self._bell, self._rung = socket.socketpair()
         for end_of_pair in (self._bell, self._rung):
             end_of_pair.setblocking(False)
@@ -93,22 +95,45 @@ class Reader:
             if self._session.has_requests:
                 self.wake()
 
-    def receive_step(self, left: float) -> EnvStep | None:
-        """Return the answer to an action, if it is one message which needs no `wait`.
+    def exchange(self, message: Any, timeout: float) -> tuple[float, Any] | None:
+        """Send an action; return `taken_step` if the answer is one message, else None: `wait`.
 
-        In the agent's thread, which holds the lock, after `send`; `left` are seconds.
+        As `wait`, in the agent's thread. What is not the plain case is done by `_process`.
         """
-        if self.waiting or self._polling or self._watched or not self._quick or left < _TURN:
+        core, session, calls = self._core, self._session, self._calls
+        if (self.waiting or self._watched or self._polling or self._unread_sends) or not (
+            self._quick and timeout >= _TURN and get_ident() == self._owner
+        ):
+            self.send(message)
             return None
-        session = self._session
+        self._acts += 1
+        try:
+            core.put(message)
+            sent = calls.write()
+        except BaseException as error:
+            self._connection.finish_send(error)
+            sent = True
+        if not sent:
+            self._connection.finish_send()
         self.waiting = session.takes_step = True
         try:
-            have = self._fetch_unlocked(left)
-            while have is not None:
-                self._process(have)
-                if self._closed or not self._core.direct:  # not in a large message
+            have = self._fetch_unlocked(timeout)
+            while type(have) is int and not self._closed:
+                try:
+                    event = core.feed(have)
+                except BaseException as error:
+                    self._process(error)
                     break
-                have = self._fetch_unlocked(left)
+                if event is NOTHING and core.direct:  # inside a large message
+                    have = self._fetch_unlocked(timeout)
+                    continue
+                if event is not NOTHING:
+                    self._receive(event)
+                if type(event) is not list or core.sending:
+                    self._process(None)
+                have = None
+            if have is not None:
+                self._process(have)
         finally:
             self.waiting = False
             if session.has_requests:
@@ -217,8 +242,8 @@ class Reader:
                     self.poll()
                 self._pass_time(monotonic())
 
-    def _process(self, have: int | OSError | None) -> None:
-        """Process what was fetched, None for a tick. The lock must be held."""
+    def _process(self, have: int | BaseException | None) -> None:
+        """Process what was fetched, None for a tick, or an error. The lock must be held."""
         if self._closed:
             return
         if threading.get_ident() != self._owner:

@@ -19,7 +19,6 @@ from rlwire.codecs.rewarder import (
     ConnectionClose,
     ControlPing,
     EnvReset,
-    EnvStep,
     UnknownMessage,
 )
 from rlwire.codecs.rewarder.infos import OPTIONS, SPACES, STEPS, VERSION, mark_arrays
@@ -301,11 +300,13 @@ class RewarderClientBase(PushClient, ClientBase):
         try:
             self._transmit(message)
         except (ConnectionClosed, LocalProtocolError):
-            # The server's v0.connection.close may not have been read yet.
-            closing = self.session.close_reason
-            if closing is None:
-                raise
-            raise PeerError(closing) from None
+            self._check_closing()
+            raise
+
+    def _check_closing(self) -> None:
+        """Raise PeerError for a close message that may not have been returned as an event yet."""
+        if self.session.close_reason is not None:
+            raise PeerError(self.session.close_reason) from None
 
     def peek(self) -> RewarderStep:
         """Return what `step` would, without waiting, and keep it for the next `step`."""
@@ -393,17 +394,23 @@ class RewarderClient(Blocking, RewarderClientBase):
                         self._check_step()
             return session.pop_step()
 
-    def exchange(self, action: AgentAction, timeout: float) -> EnvStep | None:
-        """Send an action; return the step that answers it, None if `step` must wait for it.
+    def exchange(
+        self, action: tuple[Sequence[Any], ...], timeout: float
+    ) -> tuple[float, Any] | None:
+        """Send an action's events; return reward and observation of the answer if it is alone.
 
-        The step has no info, does not end its episode, and nothing else has arrived.
+        It has no info, and does not end its episode. None if `step` must wait for it, or merge it.
         """
         with self._lock:
-            session = self.session
-            is_behind = session.has_news
-            self._post(action)
             reader = self._reader
-            return None if is_behind or reader is None else reader.receive_step(timeout)
+            if reader is None or self.error is not None or self.session.has_news:
+                self._post(action)
+                return None
+            try:
+                return reader.exchange(action, timeout)
+            except (ConnectionClosed, LocalProtocolError):
+                self._check_closing()
+                raise
 
     def watch(self, wanted: bool) -> int:
         """Let an event loop wait for a step, or `step`; return the file to watch, -1 for none."""

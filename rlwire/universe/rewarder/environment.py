@@ -143,17 +143,19 @@ class RewarderEndpoint(Endpoint):
                     raise WouldWait(self._lost) from error
 
     def step(self, action: Any) -> Outcome:
-        encoded = self.encode_step(action)
-        if self._ended is None and not self._unreported_reward:
-            try:
-                step = self.client.exchange(AgentAction([(ACTION, encoded)]), self._timeout)
-                if step is not None:
-                    return self._observation(step.observation), 0.0 + step.reward, False, False, {}
-            except _LOST as error:
-                self._lost = str(error)
-        else:
-            self.send_step(encoded)
-        return self._step()
+        if type(action) is not int or self._needs_reset or action not in self._numbers:
+            action = self.encode_step(action)
+        if self._ended is not None or self._unreported_reward:
+            self.send_step(action)
+            return self._step()
+        try:
+            found = self.client.exchange(((ACTION, action),), self._timeout)
+        except _LOST as error:
+            self._lost = str(error)
+            found = None
+        if found is None or found[1] is None:
+            return self._step()
+        return self._observation(found[1]), found[0], False, False, {}
 
     def finish(self) -> Outcome:
         """Reset, or wait for the step's observation and reward."""

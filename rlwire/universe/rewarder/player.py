@@ -12,8 +12,10 @@ from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+
 from rlwire._options import given, with_options
-from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, EnvStep, encode
+from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
 from rlwire.codecs.rewarder.infos import ERROR, SPACES, TERMINATED, TRUNCATED, mark_arrays
 from rlwire.environments.driver import Driven, drive, maker
 from rlwire.environments.fitting import fitting, plain
@@ -163,7 +165,7 @@ class EnvironmentPlayer:
                 if self._set_action(given):
                     self._step()
                 loan = server.borrow() if self.lockstep else None
-                if loan is not None:
+                if loan is not None and self.pushes_observations:
                     self._play_borrowed(loan)
             else:
                 for action in server.actions():
@@ -172,9 +174,20 @@ class EnvironmentPlayer:
 
     def _play_borrowed(self, loan: Loan) -> None:
         """Answer actions in few calls, until there is anything else to do."""
-        while not self._failure and type(given := loan.receive(_WAKE)) is AgentAction:
+        while not self._failure:
+            given = loan.receive(_WAKE, True)
+            if type(given) is tuple:
+                number, name, value = given
+                try:
+                    self._action = self._fit_action(value)
+                except (TypeError, ValueError):
+                    name = ""
+                if name != ACTION:
+                    given = AgentAction([given[1:]], message_id=number)
+            elif type(given) is not AgentAction:
+                return
             loan.service.actions += 1
-            if self._set_action(given):
+            if type(given) is tuple or self._set_action(given):
                 self._step(loan)
 
     def _answer(self, request: EnvResetRequest) -> float | None:
@@ -266,7 +279,7 @@ class EnvironmentPlayer:
         It refers to the observation's arrays only until it is sent.
         """
         try:
-            action = self._next_action()
+            action = self._next_action() if loan is None else self._action
             if action is None:
                 action = self._action_tree.default_value()
             observation, reward, terminated, truncated, info = self.driven.step(action)
@@ -274,17 +287,18 @@ class EnvironmentPlayer:
                 reward = float(reward or 0.0)
             elif type(reward) is not float:
                 reward = number(reward)
-            prepared = self._prepare(observation)
+            if loan is None:
+                prepared = self._prepare(observation)
+            else:
+                prepared = self._fit_observation(observation)
+                if type(prepared) is not np.ndarray or not prepared.ndim:
+                    prepared = plain(prepared)
             done = bool(terminated or truncated)
             flags = {TRUNCATED: True} if truncated else {}
             if truncated and terminated:
                 flags[TERMINATED] = True
             shown = {**self._marked(info), **flags} if info or flags else flags
-            if (
-                loan is not None
-                and self.pushes_observations
-                and loan.step(EnvStep(reward, done, shown, prepared, episode_id=self._episode_id))
-            ):
+            if loan is not None and loan.step((self._episode_id, reward, done, shown, prepared)):
                 loan.service.pushes += 1
                 loan.service.messages += 1
             else:

@@ -526,8 +526,11 @@ class RewarderService(Service[AsyncConnection]):
             self._post(push, (connection,))
         return handler
 
-    def on_event(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
+    def on_event(self, connection: AsyncConnection, event: Any) -> None:
         """Process an action or a reset, in the thread that has received it."""
+        if type(event) is tuple:  # of a borrower that could not answer a ping
+            number, *action = event
+            event = AgentAction([action], message_id=number)
         self.actions += type(event) is AgentAction  # before a client can hold its step
         stack: Any = connection.session
         if stack.inner.arrays:

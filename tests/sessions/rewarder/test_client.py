@@ -393,7 +393,8 @@ def taking(step, before=(), after=()):
 def test_only_news_is_kept_for_the_caller():
     plain = r.EnvStep(2, False, {}, 5, episode_id="1")
     kept, rest = taking(plain)
-    assert (kept.reward, kept.observation) == (2, 5)
+    assert kept == (2.0, 5)
+    assert type(kept[0]) is float
     assert (rest.count, rest.observation) == (0, 5)
     text = r.EnvText("a", episode_id="1")
     newer = r.EnvDescribe(ENV, "running", 60, episode_id="2")
@@ -405,5 +406,18 @@ def test_only_news_is_kept_for_the_caller():
         kept, rest = taking(step, before, after)
         assert kept is None
         assert (rest.reward, rest.count, rest.observation) == (step.reward, 1, 5)
+        assert not rest.info or rest.info == step.info
         assert rest.texts == ("a",) * ((before or after) == [text])
         assert rest.done == (step.done or after == [newer])
+
+
+def test_step_that_repeats_an_id_is_rejected_however_it_is_read():
+    for takes_step in (False, True):
+        agent = playing()
+        agent.session.takes_step = takes_step
+        step = r.EnvStep(2, False, {}, 5, episode_id="1")
+        raised_with(
+            RemoteProtocolError, "used before", agent.session.receive,
+            r.encode_binary(step, 0.5, 0, DEFAULT)[0],
+        )  # fmt: skip
+        assert agent.session.closed

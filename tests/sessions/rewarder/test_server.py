@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from rlwire.codecs import rewarder as r
-from rlwire.errors import DeadlineExceeded, DecodeError, LocalProtocolError, RemoteProtocolError
+from rlwire.errors import (
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.limits import DEFAULT
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.rewarder.server import Runtime
 from tests.raising import raised, raised_with
@@ -363,3 +370,36 @@ def test_invalid_messages_and_repeated_ids_end_the_session_with_a_reason(wrong):
     (written,) = session.reject(DecodeError("\ud800" + "x" * 5000))
     assert len(r.decode(written).message) < 1100
     assert session.output() == []
+
+
+def acting(events, number=0, *, takes_action, observer=False):
+    peer = Served().connect(observer=observer)
+    peer.session.takes_action = takes_action
+    data = r.encode_binary(r.AgentAction(events), 0.5, number, DEFAULT)[0]
+    return peer.session.receive(data), peer.output(), peer
+
+
+def test_short_action_is_that_of_the_general_way():
+    for events in ([("Action", 1)], [("Action", [1.5])], [("A", 1), ("B", 2)], [("A",)], []):
+        (whole,), _, _ = acting(events, takes_action=False)
+        (first,), _, peer = acting(events, takes_action=True)
+        assert type(first) is r.AgentAction  # until the session is the active one
+        data = r.encode_binary(r.AgentAction(events), 0.5, 1, DEFAULT)[0]
+        (second,) = peer.session.receive(data)
+        if len(events) == 1 and len(events[0]) == 2:
+            assert second == (1, *events[0])
+        else:
+            assert second.action == whole.action
+        raised_with(RemoteProtocolError, "used before", peer.session.receive, data)
+    events, output, _ = acting([("Action", 1)], takes_action=True, observer=True)
+    assert (events, output[0].message) == ([], "v0.agent.action: observers cannot act")
+
+
+def test_step_is_sent_as_one_message_of_its_episode():
+    peer = Served().connect()
+    step = ("1", 1.5, False, {"k": 1}, np.zeros(3))
+    (sent,) = [r.decode(b"".join(peer.session.send(step)))]
+    assert (sent.reward, sent.done, sent.info, sent.episode_id) == (1.5, False, {"k": 1}, "1")
+    raised_with(LocalProtocolError, "is over", peer.session.send, ("0", *step[1:]))
+    raised_with(EncodeError, "JSON", peer.session.send, ("1", 1.5, False, {"k": b"x"}, 0))
+    assert peer.session.last_id == sent.message_id

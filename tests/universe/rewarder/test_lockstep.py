@@ -252,7 +252,10 @@ class Varied(Sampled):
     """Steps of each kind: all types of rewards, infos with and without arrays, each end."""
 
     rewards = (1.5, 0, -3, -0.0, np.float32(0.25), np.array(7), True, None, 2**70, -np.inf, np.nan)
-    infos = ({}, {"k": [1]}, {"a": np.arange(3)}, {"lost": float("nan")}, {"bad": {1}}, {1: 2})
+    infos = (
+        *({}, {"k": [1]}, {"a": np.arange(3)}, {"lost": float("nan")}, {"bad": {1}}, {1: 2}),
+        *({"b": b"x", "k": 1}, {"c": 1j}, {"t": np.array(["a"]), "n": np.float32(0.5)}),
+    )
 
     def reset(self, seed=None, options=None):
         self.steps = 0

@@ -1,0 +1,22 @@
+# Types for messages.py, which is compiled.
+cimport cython
+
+from rlwire.codecs.msgpack.decoder cimport Decoder
+from rlwire.codecs.msgpack.encoder cimport Encoder
+
+
+cpdef bint is_binary(message) except -1
+cdef bint _is_plain(value) except -1
+cpdef _as_array(value)
+
+
+cdef class BinaryCodec:
+    cdef Encoder _encoder
+    cdef Decoder _copies, _views
+
+    cpdef list encode_step(self, tuple step, sent_at, message_id)
+    cpdef list encode(self, method, message_id, sent_at, episode_id, value)
+    cdef list _parts(self, list value)
+    @cython.locals(value=list)
+    cpdef list values(self, buffer)
+    cpdef decode(self, list value)
