@@ -17,7 +17,7 @@ from threading import get_ident
 from time import monotonic, sleep
 from typing import Any
 
-from rlwire.errors import LocalProtocolError
+from rlwire.errors import LocalProtocolError, WouldWait
 from rlwire.sessions.rewarder.client import RewarderClientSession
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.tcp import Connection
@@ -155,7 +155,9 @@ class Reader:
 
     def watch(self, wanted: bool) -> int:
         """Leave reading to an event loop's `poll`, or read again; return the file, -1 for none."""
-        self._watched = wanted and self._quick
+        with self._lock:
+            self._watched = wanted and self._quick
+            self._connection.watch(self._watched)  # nothing waits in the loop, not even for pongs
         self.wake()
         return self._connection.fileno() if self._quick else -1
 
@@ -170,14 +172,7 @@ class Reader:
         """Send a message. The lock must be held."""
         self._acts += 1
         self._unread_sends += 1
-        if self._watched:
-            self._connection.watch(True)
-            try:
-                self._claim().send(message)
-            finally:
-                self._connection.watch(False)
-            return
-        if self._unread_sends % _UNREAD == 0:
+        if self._unread_sends % _UNREAD == 0 and not self._watched:
             self._make_room()
         if threading.get_ident() != self._owner:
             self._claim()
@@ -253,6 +248,8 @@ class Reader:
             connection.deliver(self._receive, have)
             while not self._quick and connection.pending:
                 connection.deliver(self._receive, self._fetch(False))
+        except WouldWait:  # watched: a later call sends the rest
+            pass
         except Exception as error:
             self._closed = True
             self._end(error)

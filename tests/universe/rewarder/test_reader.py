@@ -1,12 +1,18 @@
 """Who reads a blocking client's connection: the thread that waits, or else the reader's."""
 
+import contextlib
+import socket
 import threading
 import time
 from functools import partial
 
 import pytest
 
+from rlwire.codecs.rewarder import EnvDescribe, encode
+from rlwire.codecs.websocket.frames import PING, FrameEncoder
+from rlwire.codecs.websocket.handshake import read_request, write_response
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
+from rlwire.transports.sockets import Timeouts
 from rlwire.universe.rewarder import RewarderClient
 from tests.raising import raised
 from tests.transports.drivers import meanwhile
@@ -95,3 +101,56 @@ def test_end_of_the_connection_wakes_a_waiting_step(joined):
             client.close()
         assert "closed on this side" in str(errors.pop())
     eventually(lambda: threading.active_count() <= before)  # others may have ended as well
+
+
+@pytest.fixture
+def pinging():
+    """The port of a server that, once told to, sends pings without end, and later reads."""
+    floods, reads, done = threading.Event(), threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+        def serve():
+            sock, _ = listener.accept()
+            with sock, contextlib.suppress(OSError):
+                request = read_request(sock.recv(4000))
+                sock.sendall(write_response(101, key=request.key))
+                frames = FrameEncoder(False, "any")
+                text = encode(EnvDescribe(None, "running", 60, episode_id="1"), message_id=0)
+                sock.sendall(frames.message(text.decode())[0])
+                floods.wait(20)
+                left = pings = frames.frame(PING, b"x" * 120) * 30
+                while not done.is_set():
+                    if reads.is_set():
+                        sock.setblocking(False)
+                        with contextlib.suppress(BlockingIOError):
+                            sock.recv(1 << 20)
+                        time.sleep(0.001)
+                    else:
+                        sock.settimeout(0.2)
+                        with contextlib.suppress(TimeoutError):
+                            left = left[sock.send(left) :] or pings
+
+        with meanwhile(serve):
+            yield listener.getsockname()[1], floods, reads
+            floods.set()
+            done.set()
+
+
+def test_pings_of_a_server_that_does_not_read_hold_up_no_event_loop(pinging):
+    port, floods, reads = pinging
+    timeout = Timeouts(write=5.0)
+    with RewarderClient(f"127.0.0.1:{port}", attach=True, timeout=timeout) as client:
+        connection = client._connection
+        connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        assert client.watch(True) != -1
+        floods.set()
+        began = time.monotonic()
+        eventually(lambda: client.peek() and connection.core.sending)
+        for _ in range(5):
+            client.peek()
+        assert time.monotonic() - began < 4
+        assert not client.ended
+        reads.set()
+        client.watch(False)
+        eventually(lambda: client.poll() and not connection.core.sending)
