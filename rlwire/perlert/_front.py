@@ -11,12 +11,7 @@ from rlwire.perlert.server import Server
 from rlwire.serving.fronts import clients
 from rlwire.urls import URL
 
-
-def server(environment: Any, url: URL, **options: Any) -> Server:
-    """Return a real-time server of an environment; the URL's path names the instance."""
-    return Server(environment, url, **options)
-
-
+server = Server
 client, async_client = clients(Client, AsyncClient)
 dissector = "rlwire.perlert.dissector:PerlertDissector"
 
