@@ -33,8 +33,7 @@ FRAME_MAXIMUM = HEAD + 99_999_999
 cdef enum:
     DIGITS = 8
     MOST = 99999999
-    DEPTH = 8     # more than a plain message's levels
-    LONGEST = 32  # more than the bytes of its longest key
+    DEPTH = 8  # more than a plain message's levels
 
 
 cpdef Py_ssize_t frame_size(
@@ -97,10 +96,6 @@ cdef inline int _checked(rlw_status status) except -1:
     return 0
 
 
-cdef inline int _put_flag(Output *out, object flag) except -1:
-    return _checked(rlw_put(&out.writer, b"\xc3" if flag is True else b"\xc2", 1))
-
-
 cdef inline bint _has_rows(object column, Py_ssize_t count) noexcept:
     return (
         type(column) is cnp.ndarray
@@ -156,55 +151,41 @@ cdef class FrameEncoder(Encoder):
         finally:
             close_output(&out)
 
-    cdef bint _put_episodes(self, Output *out, str name, object message, type kind) except -1:
-        cdef object number = message.weights_seq_no
-        cdef object steps = message.timesteps
-        cdef Py_ssize_t one, counted = 0
-        cdef list episodes
-        if type(message.episodes) is not list:
-            return False
-        if self._options.depth < DEPTH or self._options.string < LONGEST:
-            return False
-        if not (number is None or type(number) is int):
-            return False
-        episodes = <list> message.episodes
-        self._begin(out)
-        _checked(rlw_msgpack_put_map_head(&out.writer, 3 + (number is not None)))
-        _checked(rlw_put(&out.writer, b"\xa4type", 5))
+    cdef int _put_entry(self, Output *out, str name, object value) except -1:
         Encoder.write(self, out, name)
-        _checked(rlw_put(&out.writer, b"\xa8episodes", 9))
-        _checked(rlw_msgpack_put_array_head(&out.writer, <uint32_t> len(episodes)))
-        for episode in episodes:
+        return Encoder.write(self, out, value)
+
+    cdef bint _put_episodes(self, Output *out, str name, object message, type kind) except -1:
+        cdef object number = message.weights_seq_no, timesteps = message.timesteps
+        cdef Py_ssize_t one, steps = 0
+        if type(message.episodes) is not list or self._options.depth < DEPTH:
+            return False
+        self._begin(out)
+        out.items += 4 + len(message.episodes)
+        _checked(rlw_msgpack_put_map_head(&out.writer, 3 + (number is not None)))
+        self._put_entry(out, "type", name)
+        Encoder.write(self, out, "episodes")
+        _checked(rlw_msgpack_put_array_head(&out.writer, <uint32_t> len(message.episodes)))
+        for episode in <list> message.episodes:
             one = self._put_episode(out, episode) if type(episode) is kind else -2
             if one < 0:
                 return False
-            counted += one
-        _checked(rlw_put(&out.writer, b"\xa9timesteps", 10))
-        Encoder.write(self, out, counted if steps is None else steps)
+            steps += one
+        self._put_entry(out, "timesteps", steps if timesteps is None else timesteps)
         if number is not None:
-            _checked(rlw_put(&out.writer, b"\xaeweights_seq_no", 15))
-            Encoder.write(self, out, number)
-        out.items += 4 + <size_t> len(episodes)
+            self._put_entry(out, "weights_seq_no", number)
         if out.items > self._options.items:
             return False
         self._end(out)
         return True
 
     cdef Py_ssize_t _put_episode(self, Output *out, object episode) except -1:
-        """Write an episode and return its number of steps; -2 if a value is not plain."""
-        cdef object rewards = episode.rewards
-        cdef object observations = episode.observations
-        cdef object actions = episode.actions
-        cdef object outputs = episode.outputs
-        cdef object terminated = episode.terminated
-        cdef object truncated = episode.truncated
-        cdef object lookback = episode.lookback
-        cdef object custom = episode.custom_data
-        cdef object duration = episode.duration
-        cdef object name = episode.id
-        cdef object started = episode.started
+        """Write an episode and return its number of steps; -2 if it is not plain."""
+        cdef object rewards = episode.rewards, observations = episode.observations
+        cdef object actions = episode.actions, outputs = episode.outputs
+        cdef object duration = episode.duration, started = episode.started
+        cdef bint timed = bool(duration)
         cdef Py_ssize_t steps
-        cdef bint timed
         if type(rewards) is not cnp.ndarray or not cnp.PyArray_NDIM(<cnp.ndarray> rewards):
             return -2
         steps = cnp.PyArray_DIM(<cnp.ndarray> rewards, 0)
@@ -212,37 +193,21 @@ cdef class FrameEncoder(Encoder):
             return -2
         if type(outputs) is not dict or not _have_rows(<dict> outputs, steps):
             return -2
-        if type(custom) is not dict or PyDict_Size(custom) or episode.infos is not None:
+        if episode.infos is not None or episode.custom_data or episode.lookback or started < 0:
             return -2
-        if type(lookback) is not int or lookback != 0 or type(started) is not int or started < 0:
-            return -2
-        if type(terminated) is not bool or type(truncated) is not bool or type(name) is not str:
-            return -2
-        if type(duration) is not float:
-            return -2
-        timed = duration != 0.0
         out.items += 9
         _checked(rlw_msgpack_put_map_head(&out.writer, 7 + timed + (PyDict_Size(outputs) > 0)))
-        _checked(rlw_put(&out.writer, b"\xa3id_", 4))
-        Encoder.write(self, out, name)
-        _checked(rlw_put(&out.writer, b"\xacobservations", 13))
-        Encoder.write(self, out, observations)
-        _checked(rlw_put(&out.writer, b"\xa7actions", 8))
-        Encoder.write(self, out, actions)
-        _checked(rlw_put(&out.writer, b"\xa7rewards", 8))
-        Encoder.write(self, out, rewards)
-        _checked(rlw_put(&out.writer, b"\xadis_terminated", 14))
-        _put_flag(out, terminated)
-        _checked(rlw_put(&out.writer, b"\xacis_truncated", 13))
-        _put_flag(out, truncated)
-        _checked(rlw_put(&out.writer, b"\xa9t_started", 10))
-        Encoder.write(self, out, started)
+        self._put_entry(out, "id_", episode.id)
+        self._put_entry(out, "observations", observations)
+        self._put_entry(out, "actions", actions)
+        self._put_entry(out, "rewards", rewards)
+        self._put_entry(out, "is_terminated", episode.terminated)
+        self._put_entry(out, "is_truncated", episode.truncated and True)
+        self._put_entry(out, "t_started", started)
         if PyDict_Size(outputs):
-            _checked(rlw_put(&out.writer, b"\xb3extra_model_outputs", 20))
-            Encoder.write(self, out, outputs)
+            self._put_entry(out, "extra_model_outputs", outputs)
         if timed:
-            _checked(rlw_put(&out.writer, b"\xaf_last_step_time", 16))
-            Encoder.write(self, out, duration)
+            self._put_entry(out, "_last_step_time", duration)
         return steps
 
 

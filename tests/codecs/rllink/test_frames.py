@@ -29,6 +29,8 @@ PLAIN = {
     "frames": episode(observations=np.zeros((3, 84, 84), np.uint8)),
     "strided": episode(observations=np.zeros((4, 3, 2)).transpose(1, 2, 0)),
     "foreign order": episode(actions=np.arange(2, dtype=">i4"), rewards=np.ones((2, 1), ">f2")),
+    "NumPy's flags": episode(terminated=np.True_),
+    "an integer's duration": episode(duration=2),
     "no steps": episode(observations=np.zeros((1, 2)), actions=np.zeros(0), rewards=np.zeros(0)),
 }
 OTHERS = {
@@ -39,8 +41,6 @@ OTHERS = {
     "infos": episode(infos=[{}, {"a": 1}, {}]),
     "custom": episode(custom_data={"k": [1, None]}),
     "outputs of other kinds": episode(outputs={"a": {"b": np.zeros(2)}}),
-    "NumPy's flags": episode(terminated=np.True_),
-    "an integer's duration": episode(duration=2),
 }
 INVALID = {
     "rows": episode(actions=np.zeros(3)),
