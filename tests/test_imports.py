@@ -40,9 +40,9 @@ ALLOWED = {
     "urls": {"errors", "recording", "registry", "transports"},
     "environments": (BASE - {"kernels"}) | {"transports", "codecs", "_options", "urls"},
     "websocket": {"errors", "layer", "sessions", "transports"},
-    **dict.fromkeys(("serving", "recording", "rlx", "dm_env_rpc", "perlert"), SHARED),
+    **dict.fromkeys(("serving", "recording", "rlx", "perlert"), SHARED),
     "universe": SHARED | {"streams"},  # types of the reader and the loan
-    **dict.fromkeys(("rllink", "openpi"), SHARED | {"msgpack_numpy"}),
+    **dict.fromkeys(("dm_env_rpc", "rllink", "openpi"), SHARED | {"msgpack_numpy"}),  # drop-ins
     "msgpack_numpy": {"codecs", "errors", "limits"},
     "lerobot": {"_imports", "buffers", "codecs", "errors", "limits", "msgpack_numpy"},
     "installing": {"errors"},
