@@ -213,9 +213,9 @@ def join(address: str, layout: tuple[int, int]) -> tuple[list[udp.DatagramConnec
             connection = udp.connect(address, partial(PerlertClientSession, "field", instance))
             connections.append(connection)
             session: Any = connection.session
-            session.register(f"agent_{agent}", f"client {len(connections)}", connection.now())
+            session.register(f"agent_{agent}", f"client {len(connections)}", time.monotonic())
             expect(connection, SlotGranted)
-            session.set_ready(True, connection.now())
+            session.set_ready(True, time.monotonic())
             connection.flush()
     started = [expect(connection, EpisodeStarted) for connection in connections]
     return connections, started[0].port

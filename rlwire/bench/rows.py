@@ -255,11 +255,10 @@ def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> No
         datagrams = session.rollout.datagrams
 
         def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
-            events = session.rollout.receive(datagram, peer, now)
-            action = instance.actions().get(_AGENT)
-            if action is not None:
+            session.rollout.receive(datagram, peer, now)
+            for action in instance.actions().values():
                 publish(int(action), now)
-            return events
+            return []
 
     lobby = udp.DatagramConnection(session.lobby, udp.bind("127.0.0.1:0"))
     rollout = udp.DatagramConnection(Port(), udp.bind("127.0.0.1:0"))

@@ -208,9 +208,6 @@ class DatagramDriver(_Closing):
         self.session = session
         self.sock = sock
 
-    now = staticmethod(monotonic)
-    """Return the time to pass to the session's methods."""
-
     @property
     def address(self) -> Address:
         return self.sock.address
@@ -321,9 +318,8 @@ class DatagramConnection(DatagramDriver, Owned):
             deadline = session.next_deadline()
             if deadline is not None and deadline <= now:
                 # Read first: pending datagrams may have arrived before the deadline.
-                if self._poll(0):
-                    for datagram, peer in sock.receive_batch():
-                        events += session.receive(datagram, peer, now)
+                for datagram, peer in sock.receive_batch():
+                    events += session.receive(datagram, peer, now)
                 events += session.advance(now)
                 deadline = session.next_deadline()
             if datagrams := session.datagrams():
@@ -332,24 +328,18 @@ class DatagramConnection(DatagramDriver, Owned):
                 return events
             if deadline is None and session.closed:
                 raise ConnectionClosed(f"{self.peer}: the session has ended")
-            wake = until if deadline is None or until <= deadline else deadline
-            if until <= now:
-                pause: int | None = 0
-            elif wake == _NEVER:
-                pause = None
+            if last := until <= now:
+                found = sock.receive_batch()
             else:
-                pause = ceil(max(_SHORTEST_SLEEP, wake - now) * 1000)
-            if not self._poll(pause):
-                if pause == 0:
-                    return events
-                now = monotonic()
-                continue
+                wake = until if deadline is None or until <= deadline else deadline
+                left = None if wake == _NEVER else ceil(max(_SHORTEST_SLEEP, wake - now) * 1000)
+                found = sock.receive_batch(1) if self._poll(left) else []
             if self._closed:
                 self._check()
             now = monotonic()
-            for datagram, peer in sock.receive_batch() if pause == 0 else sock.receive_batch(1):
+            for datagram, peer in found:
                 events += session.receive(datagram, peer, now)
-            if events or pause == 0:  # and nothing else is due
+            if events or last:  # and nothing else is due
                 if datagrams := session.datagrams():
                     sock.send_batch(datagrams)
                 return events
