@@ -96,7 +96,6 @@ class GrpcHandler:
         threads = connection if isinstance(connection, Connection) else None
         self._run_in_pool = None if threads is None else threads.run_in_thread
         self._watched = None if threads is None else threads.watched(self._on_takeover)
-        self._running = None if self._watched is None else self._watched.running
         session: GrpcServerSession = connection.session  # type: ignore[assignment]
         self._core = session.core
         self._max_received = session.max_received
@@ -111,17 +110,17 @@ class GrpcHandler:
         task: _Task | None = call.task
         if task is None or task.state is not IDLE or type(message) is CallEvent:
             return self._on_event(call, task, message)
-        watched, running = self._watched, self._running
-        if watched is None or running is None:
+        watched = self._watched
+        if watched is None:
             return self._send(task, self._result_of(task, message))
         if len(self._core.streams) > 1:
             return self._answer_in_pool(task, message)
         task.working = True
-        running[call] = event
+        watched.running[call] = event
         if watched.monitor.resting:
             watched.monitor.wake()
         result = self._result_of(task, message)
-        if running.pop(call, None) is None and watched.is_taken_over(call):
+        if watched.running.pop(call, None) is None and watched.is_taken_over(call):
             self._resolve(task, result)
             return NOTHING
         task.working = False

@@ -5,12 +5,6 @@ cimport cython
 cdef class Tensor:
     cdef readonly object spec
     cdef readonly str name
-
-    cpdef object to_wire(self, object value)
-    cpdef object to_native(self, object value)
-
-
-cdef class _Numbers(Tensor):
     cdef object _wire, _native, _scalar, _type, _least, _most, _stacked
     cdef bint _floating, _boolean, _double, _exact, _same, _single
 

@@ -77,17 +77,70 @@ def spaces_in(name: str, limits: Limits) -> DescribedSpaces | None:
 
 
 class Tensor:
-    """A tensor's spec, and conversions between wire values and the environment's values."""
+    """A tensor's spec, and conversions between wire values and the environment's numbers."""
 
-    def __init__(self, spec: TensorSpec) -> None:
-        self.spec = spec
-        self.name = spec.name
+    def __init__(self, spec: TensorSpec, wire: np.dtype[Any], leaf: Leaf) -> None:
+        self.spec, self.name = spec, spec.name
+        self._wire, self._native = wire, leaf.dtype
+        self._scalar, self._type = wire.type, leaf.dtype.type
+        self._floating, self._boolean = wire.kind == "f", wire.kind == "b"
+        self._double = wire.char == "d"
+        self._least, self._most = exact_range(wire)
+        self._exact = leaf.space is not None
+        self._same = wire == leaf.dtype
+        self._single = leaf.is_scalar and not leaf.shape
+        self._stacked: bool | None = getattr(leaf.space, "stack", None)  # of a Sequence
 
     def to_wire(self, value: Any) -> Any:
-        raise NotImplementedError
+        kind = type(value)
+        if kind is self._scalar or (kind is _ndarray and self._exact and value.dtype == self._wire):
+            return value
+        if kind is float and self._floating:  # as most rewards are; the encoder converts a double
+            return value if self._double else self._scalar(value)
+        if kind is int and not self._boolean and self._least <= value <= self._most:
+            return value  # the encoder converts it
+        if not self._exact:
+            return self._scalar(_real(value, self.name))
+        return cast(value, self._wire, repr(self.name))
 
     def to_native(self, value: Any) -> Any:
-        raise NotImplementedError
+        if not self._same:
+            value = cast(value, self._native, repr(self.name))
+        elif self._single:
+            return value if type(value) is self._type else self._type(value)
+        elif self._stacked is None and type(value) is _ndarray and value.flags.carray:
+            return value
+        if self._stacked is not None:  # no copy: a broadcast may be longer than memory
+            return value if self._stacked else tuple(value)
+        # A copy of a read-only view, such as a broadcast, or of one that is not aligned.
+        return self._type(value) if self._single else np.array(value, dtype=self._native)
+
+
+class _Texts(Tensor):
+    def __init__(self, spec: TensorSpec, leaf: Leaf, checked: bool) -> None:
+        self.spec, self.name, self._leaf = spec, spec.name, leaf
+        self._checked = checked and hasattr(leaf.space, "max_length")
+
+    def to_wire(self, value: Any) -> Any:
+        return _text(value, self.name)
+
+    def to_native(self, value: Any) -> Any:
+        leaf, space = self._leaf, self._leaf.space
+        array = np.asarray(value)
+        texts = [str(item).encode() if leaf.text is bytes else str(item) for item in array.flat]
+        if not leaf.shape:
+            (text,) = texts
+            if self._checked and not space.contains(text):
+                raise EncodeError(
+                    f"{self.name!r} must have {space.min_length} to {space.max_length} characters, "
+                    f"from {space.characters!r}"
+                )
+            return text
+        if hasattr(space, "stack"):  # a Sequence
+            return tuple(texts)
+        items = np.empty(array.shape, object)
+        items.reshape(-1)[:] = texts
+        return items.astype(leaf.dtype)
 
 
 class Structure:
@@ -200,44 +253,6 @@ def plain_setting(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-class _Numbers(Tensor):
-    def __init__(self, spec: TensorSpec, wire: np.dtype[Any], leaf: Leaf) -> None:
-        Tensor.__init__(self, spec)
-        self._wire, self._native = wire, leaf.dtype
-        self._scalar, self._type = wire.type, leaf.dtype.type
-        self._floating, self._boolean = wire.kind == "f", wire.kind == "b"
-        self._double = wire.char == "d"
-        self._least, self._most = exact_range(wire)
-        self._exact = leaf.space is not None
-        self._same = wire == leaf.dtype
-        self._single = leaf.is_scalar and not leaf.shape
-        self._stacked: bool | None = getattr(leaf.space, "stack", None)  # of a Sequence
-
-    def to_wire(self, value: Any) -> Any:
-        kind = type(value)
-        if kind is self._scalar or (kind is _ndarray and self._exact and value.dtype == self._wire):
-            return value
-        if kind is float and self._floating:  # as most rewards are; the encoder converts a double
-            return value if self._double else self._scalar(value)
-        if kind is int and not self._boolean and self._least <= value <= self._most:
-            return value  # the encoder converts it
-        if not self._exact:
-            return self._scalar(_real(value, self.name))
-        return cast(value, self._wire, repr(self.name))
-
-    def to_native(self, value: Any) -> Any:
-        if not self._same:
-            value = cast(value, self._native, repr(self.name))
-        elif self._single:
-            return value if type(value) is self._type else self._type(value)
-        elif self._stacked is None and type(value) is _ndarray and value.flags.carray:
-            return value
-        if self._stacked is not None:  # no copy: a broadcast may be longer than memory
-            return value if self._stacked else tuple(value)
-        # A copy of a read-only view, such as a broadcast, or of one that is not aligned.
-        return self._type(value) if self._single else np.array(value, dtype=self._native)
-
-
 def _real(value: Any, name: str) -> float:
     """Return any single number as a float."""
     try:
@@ -263,7 +278,7 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     wire = np.dtype(code)
     low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
     spec = codec.make_spec(name, shape, wire, low, high)
-    return _Numbers(spec, wire, leaf)
+    return Tensor(spec, wire, leaf)
 
 
 def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
@@ -277,34 +292,6 @@ def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
         return array.flat[0]
     # A spec of variable shape has one bound for all elements.
     return None if any(size < 0 for size in shape) else np.broadcast_to(array, shape)
-
-
-class _Texts(Tensor):
-    def __init__(self, spec: TensorSpec, leaf: Leaf, checked: bool) -> None:
-        Tensor.__init__(self, spec)
-        self._leaf = leaf
-        self._checked = checked and hasattr(leaf.space, "max_length")
-
-    def to_wire(self, value: Any) -> Any:
-        return _text(value, self.name)
-
-    def to_native(self, value: Any) -> Any:
-        leaf, space = self._leaf, self._leaf.space
-        array = np.asarray(value)
-        texts = [str(item).encode() if leaf.text is bytes else str(item) for item in array.flat]
-        if not leaf.shape:
-            (text,) = texts
-            if self._checked and not space.contains(text):
-                raise EncodeError(
-                    f"{self.name!r} must have {space.min_length} to {space.max_length} characters, "
-                    f"from {space.characters!r}"
-                )
-            return text
-        if hasattr(space, "stack"):  # a Sequence
-            return tuple(texts)
-        items = np.empty(array.shape, object)
-        items.reshape(-1)[:] = texts
-        return items.astype(leaf.dtype)
 
 
 def _text(value: Any, name: str) -> Any:
