@@ -14,8 +14,8 @@ cdef class Loan:
     cdef int _file
     cdef unsigned long long _events, _seen
 
-    cpdef object receive(self, object seconds, bint short=*)
-    cdef object _receive(self, bint short)
+    cpdef object receive(self, object seconds)
+    cdef object _receive(self)
     cpdef bint post(self, object message)
     cpdef bint step(self, tuple step)
     cpdef _end(self, error=*)

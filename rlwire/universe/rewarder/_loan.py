@@ -13,7 +13,6 @@ import select
 import socket
 import threading
 from asyncio import TimerHandle, get_running_loop
-from math import ceil
 from threading import get_ident
 from typing import Any
 
@@ -98,28 +97,28 @@ class Loan:
 
     # Called by the borrower.
 
-    def receive(self, seconds: float | None, short: bool = False) -> Any:
+    def receive(self, seconds: float) -> Any:
         """Wait for an event and return it, a reset after its delivery; None without one.
 
-        With `short`, an action may be a tuple: see `RewarderServerSession.takes_action`.
+        An action may be a tuple: see `RewarderServerSession.takes_action`.
         """
         if not self._core.at_message_start:
-            event = self._receive(short)
+            event = self._receive()
             if event is not None or self.ended:
                 return event
-        found = self._poll(None if seconds is None else ceil(1000 * seconds))
+        found = self._poll(1000 * seconds)
         if found and found[0][0] == self._file:
-            return self._receive(short)
+            return self._receive()
         with contextlib.suppress(OSError):
             self._woken.recv(64)
         return None
 
-    def _receive(self, short: bool) -> Any:
+    def _receive(self) -> Any:
         with self._lock:
             if self.ended:
                 return None
             try:
-                self.session.takes_action = short
+                self.session.takes_action = True
                 event = self._calls.receive()
                 self.session.takes_action = False
                 if type(event) is EnvReset:  # before the loop may read the next

@@ -144,6 +144,8 @@ class EnvironmentPlayer:
                 continue
             given: EnvResetRequest | AgentAction | None
             if self.lockstep or self._failure:
+                if server.loan is not None:
+                    self._play_borrowed(server.loan)
                 given = server.next_input(_WAKE)  # at once while the server stops
                 if given is None:
                     if not server.running:
@@ -164,9 +166,8 @@ class EnvironmentPlayer:
             elif given is not None:
                 if self._set_action(given):
                     self._step()
-                loan = server.borrow() if self.lockstep else None
-                if loan is not None and self.pushes_observations:
-                    self._play_borrowed(loan)
+                if self.lockstep:
+                    server.borrow()
             else:
                 for action in server.actions():
                     self._set_action(action)
@@ -174,21 +175,23 @@ class EnvironmentPlayer:
 
     def _play_borrowed(self, loan: Loan) -> None:
         """Answer actions in few calls, until there is anything else to do."""
-        while not self._failure:
-            given = loan.receive(_WAKE, True)
+        pushed = loan if self.pushes_observations else None
+        while True:
+            given = loan.receive(_WAKE)
             if type(given) is tuple:
                 number, name, value = given
                 try:
-                    self._action = self._fit_action(value)
+                    fits = name == ACTION and not self._failure
+                    self._action = self._fit_action(value) if fits else self._action
                 except (TypeError, ValueError):
-                    name = ""
-                if name != ACTION:
-                    given = AgentAction([given[1:]], message_id=number)
+                    fits = False
+                if not fits:  # `_set_action` refuses it
+                    given = AgentAction([(name, value)], message_id=number)
             elif type(given) is not AgentAction:
                 return
             loan.service.actions += 1
             if type(given) is tuple or self._set_action(given):
-                self._step(loan)
+                self._step(pushed)
 
     def _answer(self, request: EnvResetRequest) -> float | None:
         """Reply to a reset; return its frame rate, if it has one."""

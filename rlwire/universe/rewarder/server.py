@@ -321,27 +321,14 @@ class RewarderServer(StreamServer):
             return self._resets.popleft() if self._resets else None
 
     def next_input(self, timeout: float | None = None) -> EnvResetRequest | AgentAction | None:
-        """Return the next reset or action; None after `timeout` seconds, or once it has stopped."""
-        connections = self._connections
-        loan, left, until = connections.loan, timeout, None
-        while loan is not None and loan.mine and not (self._resets or self._actions):
-            if until is None and timeout is not None:
-                until = time.monotonic() + timeout
-            event = loan.receive(left)
-            if type(event) is AgentAction:
-                connections.actions += 1
-                return event
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if left == 0 and not loan.ended:
-                break
+        """Return the next reset or action; None after `timeout` seconds, or once it has stopped.
+
+        None also at once while the calling thread has a `loan`, which has the next one.
+        """
         with self._input:
             self._input.wait_for(
-                lambda: (
-                    self._resets or self._actions or connections.loan is not loan
-                    or not self.running
-                ),
-                left,
-            )  # fmt: skip
+                lambda: self._resets or self._actions or self.loan or not self.running, timeout
+            )
             queue: deque[Any] = self._resets or self._actions
             return queue.popleft() if queue else None
 
@@ -350,9 +337,15 @@ class RewarderServer(StreamServer):
         with self._input:
             self._input.notify_all()
 
-    def borrow(self) -> Loan | None:
-        """Return the calling thread's loan; else ask for one, which `next_input` reads."""
-        return self._connections.borrow(self._runtime.active)
+    def borrow(self) -> None:
+        """Ask for a `loan` to the calling thread."""
+        self._connections.borrow(self._runtime.active)
+
+    @property
+    def loan(self) -> Loan | None:
+        """The active client's connection, if the calling thread has borrowed it."""
+        loan = self._connections.loan
+        return loan if loan is not None and loan.mine else None
 
     def statistics(self) -> dict[str, int]:
         """Return the number of ``clients``, and counts since the server was made.
@@ -558,17 +551,16 @@ class RewarderService(Service[AsyncConnection]):
         for end in pair or ():
             end.close()
 
-    def borrow(self, active: RewarderServerSession | None) -> Loan | None:
+    def borrow(self, active: RewarderServerSession | None) -> None:
         """Have the loop lend the active client's connection to the calling thread, if it can."""
         if self.loan is not None and not self.loan.ended:
-            return self.loan if self.loan.mine else None
+            return
         client = None if active is None else self.clients.get(active)
         if client is None or not client.lendable or len(self.clients) > 1 or self._opening:
-            return None
+            return
         with self._changed:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._lend, client, get_ident())
-        return None
 
     def _lend(self, client: AsyncConnection, thread: int) -> None:
         # The borrower's own pushes, sent directly, must not overtake queued ones.

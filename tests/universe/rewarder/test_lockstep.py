@@ -12,7 +12,9 @@ from gymnasium.utils.env_checker import data_equivalence
 
 import rlwire
 from rlwire.codecs.rewarder.infos import VERSION
+from rlwire.errors import PeerError
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient, RewarderServer
+from tests.raising import raised
 from tests.waiting import eventually
 
 PICTURE = spaces.Box(0, 255, (84, 84, 4), np.uint8)
@@ -296,3 +298,14 @@ def test_steps_of_few_calls_equal_those_of_the_general_way(space, monkeypatch):
     assert actions == others
     assert repr(quick) == repr(slow)  # NaN is not equal to itself, and -0.0 equals 0.0
     assert len(quick) == 82
+
+
+def test_invalid_action_of_a_loan_is_refused_and_takes_no_step(counting, client):
+    server, env = counting
+    assert loan_of(server).mine is False  # of the environment's thread
+    for action in (("Action", 5), ("Action", "x"), ("KeyEvent", 1), ("Action", None)):
+        client.act([action])
+        assert "invalid action" in str(raised(PeerError, client.step, 10))
+    act(client)
+    assert env.steps == 21
+    assert server.statistics()["actions_refused"] == 4
