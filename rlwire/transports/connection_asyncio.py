@@ -347,21 +347,15 @@ class AsyncConnection:
         # Inlined for small messages: after a process switch the caches are cold, and each call
         # costs measurable time.
         waits = core.idle() and not (self._receiving or self.blocked)
-        if waits and stream is not None:
+        if stream is None or not waits:
+            await self.send(event)
+        else:
             core.put(event)
-            try:
-                self.blocked = not self._calls.write()
-            except OSError as error:
-                self._lose(error)
-                raise core.end() from error
+            waits = self.write() and core.idle()  # else `_receive` raises that it is lost
             if self.blocked:
-                stream.await_writable(True)
                 await self._sent()
-                waits = False
             elif not stream.reading:
                 self.set_reading()
-        else:
-            await self.send(event)
         try:
             if not waits:
                 return await self._receive()
