@@ -1,4 +1,4 @@
-"""Times `AgentProxy.update` against a raw blocking exchange of as many bytes.
+"""Times `AgentProxy.update` against a raw blocking exchange of the same observations' bytes.
 
 Client and server are two processes, pinned to one core and to two. Blocks of updates and of raw
 exchanges take turns. A second table has `await exchange` on asyncio's own loop, at one end or both,
@@ -117,7 +117,9 @@ def lines() -> Iterator[Line]:
         try:
             with (
                 updating(name, servers, spin) as update,
-                raw_exchange(raw_messages(sizes_of(name)), servers) as raw,
+                raw_exchange(
+                    raw_messages(sizes_of(name), map(np.asarray, STATES[name])), servers
+                ) as raw,
             ):
                 times = take_turns({"ours": update, "raw": raw}, SECONDS, BLOCK)
         finally:
