@@ -315,8 +315,7 @@ class AsyncConnection:
         Raises:
             LimitExceeded: more than `backlog` bytes are queued: the peer is too slow.
         """
-        if self._recall is not None:
-            self.take_back()
+        self.take_back()
         core = self.core
         if core.ended:
             raise core.end()
@@ -375,8 +374,7 @@ class AsyncConnection:
 
     def drain(self) -> None:
         """Close when nothing is in progress; called repeatedly, from the loop."""
-        if self._recall is not None:
-            self.take_back()
+        self.take_back()
         if self.session.drain():
             self.send_output()
         elif not self.core.partial[0]:
@@ -384,13 +382,11 @@ class AsyncConnection:
 
     def stop_receiving(self) -> None:
         """Stop receiving; a pending reply is still sent."""
-        if self._recall is not None:
-            self.take_back()
+        self.take_back()
         self.core.stop()
         if self._stream is not None:
             self._stream.set_reading(False)
-        if self._waiter.waiting:
-            self._waiter.set_exception(self.core.end())
+        self._waiter.set_exception(self.core.end())
         if self._runner is not None:
             self._runner.answer_events()
 
@@ -532,8 +528,7 @@ class AsyncConnection:
             self._lose(error)
         except Exception as error:  # a bug in the session
             awaited = self._waiter.waiting
-            if awaited:
-                self._waiter.set_exception(error)
+            self._waiter.set_exception(error)
             self.abort()
             if not awaited:
                 raise  # to the loop's exception handler
@@ -598,8 +593,7 @@ class AsyncConnection:
     def _not_received(self, error: RlwireError) -> None:
         runner = self._runner
         if runner is None:
-            if self._waiter.waiting:
-                self._waiter.set_exception(error)
+            self._waiter.set_exception(error)
         elif not runner.failed(error):
             runner.answer_events()
         elif self.core.session.active:
@@ -675,8 +669,7 @@ class AsyncConnection:
     # Ends and timeouts.
 
     def reject(self, error: RlwireError) -> None:
-        if self._recall is not None:
-            self.take_back()
+        self.take_back()
         if not self.core.closed:
             self.core.reject(error)
             if self.core.closed:
@@ -684,8 +677,7 @@ class AsyncConnection:
         self._follow()
 
     def close(self) -> None:
-        if self._recall is not None:
-            self.take_back()
+        self.take_back()
         if self.core.phase == StreamPhase.LINGERING and not self.core.session.active:
             self.core.abort()
         self.core.close()
@@ -698,8 +690,7 @@ class AsyncConnection:
 
     def abort(self) -> None:
         """Close at once, without the close messages of TLS and the session."""
-        if self._recall is not None:
-            self.take_back()
+        self.take_back()
         self.core.abort()
         self._wake()
         if self._stream is not None:
@@ -752,8 +743,7 @@ class AsyncConnection:
 
     def check_timeouts(self, now: float) -> None:
         """Check the timeouts; called by the `TimeoutTimer`."""
-        if self._recall is not None:
-            self.take_back()
+        self.take_back()
         runner = self._runner
         try:
             self.core.check(now, self._waiter.waiting if runner is None else runner.waiting)
@@ -778,7 +768,6 @@ class AsyncConnection:
         elif runner is not None and late != "session":
             self.reject(error)
         else:
-            if self._waiter.waiting:
-                self._waiter.set_exception(error)
+            self._waiter.set_exception(error)
             if late == "read":
                 self.close()

@@ -42,8 +42,10 @@ class Waiter:
                 self._loop.call_soon(callback, self, context=context)
 
     def set_exception(self, error: BaseException) -> None:
-        self._error = error
-        self._wake()
+        """End the wait, if there is one, with an error."""
+        if self.waiting:
+            self._error = error
+            self._wake()
 
     def pop_late(self) -> Any:
         """Return the result that came while the task was being cancelled, or None."""
