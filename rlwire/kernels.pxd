@@ -375,11 +375,9 @@ cdef extern from "rlwire/msgpack.h" nogil:
         rlw_cursor c
         rlw_msgpack_limits limits
         uint64_t items
-        bint partial
     void rlw_msgpack_reader_init(rlw_msgpack_reader *r, const uint8_t *data, size_t size,
                                  const rlw_msgpack_limits *limits)
     rlw_status rlw_msgpack_read(rlw_msgpack_reader *r, rlw_msgpack_value *v)
-    int RLW_MSGPACK_DEEPEST
     int RLW_MSGPACK_TIMESTAMP
     bint rlw_msgpack_timestamp(const uint8_t *data, uint64_t size, int64_t *seconds,
                                uint32_t *nanoseconds)

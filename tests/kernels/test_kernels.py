@@ -225,7 +225,7 @@ def test_run_sanitized_passes(sanitizers, tmp_path):
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
-        ("utf8.h", "if (size - i <= more) return i;", "if (size - i < more) return i;"),
+        ("utf8.h", "size - i <= s.more) return i;", "size - i < s.more) return i;"),
         ("varint_portable.h", "(size_t)(end - to) < rlw_varint_size(v))", "end == to)"),
         ("numbers.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
         ("rfb_pixels_x86.h", "for (; left >= 6; left -= 4,", "for (; left >= 4; left -= 4,"),

@@ -3,7 +3,7 @@
 
 CASE(a_step_is_read_and_written_as_it_was) {
     static const char datagram[] = "city:7:5:6;obs=1.5,2.5;reward=-1;done=true";
-    const rlw_perlert_limits limits = RLW_PERLERT_DEFAULT_LIMITS;
+    const rlw_perlert_limits limits = {1200, 1 << 20};
     rlw_perlert_message step;
     rlw_cursor cursor;
     rlw_writer writer;

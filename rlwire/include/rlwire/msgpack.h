@@ -52,7 +52,6 @@ typedef struct rlw_msgpack_reader {
     rlw_cursor c;
     rlw_msgpack_limits limits;
     uint64_t items;
-    int partial; /* more bytes may come: a count above the bytes left is not a fault yet */
 } rlw_msgpack_reader;
 
 static inline void rlw_msgpack_reader_init(rlw_msgpack_reader *r, const uint8_t *data, size_t size,
@@ -60,7 +59,6 @@ static inline void rlw_msgpack_reader_init(rlw_msgpack_reader *r, const uint8_t 
     rlw_cursor_init(&r->c, data, size);
     r->limits = *limits;
     r->items = 0;
-    r->partial = 0;
 }
 
 /* Reads a string, binary or extension whose bytes start at `p`. */
@@ -85,7 +83,7 @@ static inline rlw_status rlw_msgpack_count(rlw_msgpack_reader *r, rlw_msgpack_va
                                            uint64_t limit) {
     uint64_t fit = (uint64_t)(r->c.end - p) / (kind == RLW_MSGPACK_MAP ? 2 : 1);
     if (count > limit) return rlw_fail(&r->c, RLW_OVER_ITEMS, v->at, count, limit);
-    if (count > fit && !r->partial) return rlw_fail(&r->c, RLW_BAD_COUNT, v->at, count, fit);
+    if (count > fit) return rlw_fail(&r->c, RLW_BAD_COUNT, v->at, count, fit);
     if (count > r->limits.items - r->items)
         return rlw_fail(&r->c, RLW_OVER_ITEMS, v->at, r->items + count, r->limits.items);
     r->items += count;
@@ -215,69 +213,32 @@ static inline rlw_status rlw_msgpack_read(rlw_msgpack_reader *r, rlw_msgpack_val
     return rlw_msgpack_count(r, v, RLW_MSGPACK_MAP, r->c.at + 1, type & 15, r->limits.map);
 }
 
-/* ---- a whole value, possibly received in pieces ---- */
-
 enum { RLW_MSGPACK_DEEPEST = 512 }; /* the most nested arrays and maps, whatever the limit is */
 
-typedef struct rlw_msgpack_scan {
-    uint64_t done;  /* bytes of the value already scanned */
-    uint64_t items;
-    uint32_t level; /* open arrays and maps */
-    uint64_t left[RLW_MSGPACK_DEEPEST + 1]; /* values missing at each level; 0 is the whole */
-} rlw_msgpack_scan;
-
-static inline void rlw_msgpack_scan_init(rlw_msgpack_scan *s) {
-    s->done = 0;
-    s->items = 0;
-    s->level = 0;
-    s->left[0] = 1;
-}
-
-/* Advances the cursor from a value's first byte past the value.
- *
- * On RLW_NEED_MORE, call again with more bytes and the cursor at the same first byte. The scan
- * resumes where it stopped, so its cost is linear however small the pieces are. */
-static inline rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpack_scan *s) {
+/* Skips one complete value. `depth` is the number of arrays and maps around it. */
+static inline rlw_status rlw_msgpack_skip(rlw_msgpack_reader *r, uint64_t depth) {
     const uint8_t *start = r->c.at;
-    uint64_t deepest = RLW_MSGPACK_DEEPEST;
+    uint64_t left[RLW_MSGPACK_DEEPEST + 1]; /* values missing at each level; 0 is the whole */
+    uint64_t deepest = r->limits.depth > depth ? r->limits.depth - depth : 0;
+    uint32_t level = 0; /* open arrays and maps */
     rlw_msgpack_value v;
     rlw_status status;
-    if (r->limits.depth < deepest) deepest = r->limits.depth;
-    if (rlw_left(&r->c) < s->done)
-        return rlw_fail(&r->c, RLW_NEED_MORE, start, s->done, rlw_left(&r->c));
-    r->c.at += s->done;
-    r->items = s->items;
+    if (deepest > RLW_MSGPACK_DEEPEST) deepest = RLW_MSGPACK_DEEPEST;
+    left[0] = 1;
     for (;;) {
-        while (s->left[s->level] == 0) {
-            if (s->level == 0) return RLW_OK;
-            s->level--;
-        }
+        while (left[level] == 0)
+            if (level-- == 0) return RLW_OK;
         status = rlw_msgpack_read(r, &v);
-        if (status == RLW_OK && v.kind >= RLW_MSGPACK_ARRAY && s->level >= deepest)
-            status = rlw_fail(&r->c, RLW_OVER_DEPTH, v.at, s->level + UINT64_C(1), deepest);
+        if (status == RLW_OK && v.kind >= RLW_MSGPACK_ARRAY && level >= deepest)
+            status = rlw_fail(&r->c, RLW_OVER_DEPTH, v.at, level + UINT64_C(1), deepest);
         if (status != RLW_OK) {
             r->c.at = start;
             return status;
         }
-        s->left[s->level]--;
+        left[level]--;
         if (v.kind >= RLW_MSGPACK_ARRAY)
-            s->left[++s->level] = v.kind == RLW_MSGPACK_MAP ? 2 * v.size : v.size;
-        s->done = (uint64_t)(r->c.at - start);
-        s->items = r->items;
+            left[++level] = v.kind == RLW_MSGPACK_MAP ? 2 * v.size : v.size;
     }
-}
-
-/* Skips one complete value. `depth` is the number of arrays and maps around it. */
-static inline rlw_status rlw_msgpack_skip(rlw_msgpack_reader *r, uint64_t depth) {
-    rlw_msgpack_scan scan;
-    rlw_status status;
-    uint64_t limit = r->limits.depth;
-    rlw_msgpack_scan_init(&scan);
-    scan.items = r->items;
-    r->limits.depth = limit > depth ? limit - depth : 0;
-    status = rlw_msgpack_scan_value(r, &scan);
-    r->limits.depth = limit;
-    return status;
 }
 
 /* ---- the timestamp extension, code -1 ---- */

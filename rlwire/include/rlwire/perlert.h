@@ -51,8 +51,6 @@ typedef struct rlw_perlert_limits {
     uint64_t items;    /* slots of a lobby */
 } rlw_perlert_limits;
 
-#define RLW_PERLERT_DEFAULT_LIMITS {1200, 1 << 20}
-
 typedef struct rlw_perlert_message {
     rlw_perlert_kind kind;
     rlw_perlert_field field; /* where reading or writing stopped */

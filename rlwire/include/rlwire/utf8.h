@@ -28,39 +28,6 @@ static inline int rlw_is_ascii(const uint8_t *p, size_t size) {
     return (bits & UINT64_C(0x8080808080808080)) == 0;
 }
 
-/* Returns the index of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7:
- * no overlong forms, no surrogates, nothing above U+10FFFF), or `size`. */
-static inline size_t rlw_utf8_check(const uint8_t *p, size_t size) {
-    size_t i = 0;
-    while (i < size) {
-        uint8_t lead = p[i], low = 0x80, high = 0xBF;
-        size_t more, k;
-        if (lead < 0x80) {
-            i++;
-            continue;
-        }
-        if (lead >= 0xC2 && lead <= 0xDF) {
-            more = 1;
-        } else if (lead >= 0xE0 && lead <= 0xEF) {
-            more = 2;
-            if (lead == 0xE0) low = 0xA0;
-            if (lead == 0xED) high = 0x9F;
-        } else if (lead >= 0xF0 && lead <= 0xF4) {
-            more = 3;
-            if (lead == 0xF0) low = 0x90;
-            if (lead == 0xF4) high = 0x8F;
-        } else {
-            return i;
-        }
-        if (size - i <= more) return i;
-        if (p[i + 1] < low || p[i + 1] > high) return i;
-        for (k = 2; k <= more; k++)
-            if (p[i + k] < 0x80 || p[i + k] > 0xBF) return i;
-        i += more + 1;
-    }
-    return size;
-}
-
 /* State of a text received in pieces; all zero at its start and between characters. */
 typedef struct rlw_utf8_state {
     uint8_t more; /* bytes missing from the current character */
@@ -68,35 +35,52 @@ typedef struct rlw_utf8_state {
     uint8_t high;
 } rlw_utf8_state;
 
-/* Checks the next piece. Returns the index of the first byte that makes the text ill-formed, or
- * `size`. A text may end only while s->more is 0. */
-static inline size_t rlw_utf8_feed(rlw_utf8_state *s, const uint8_t *p, size_t size) {
+/* Begins a character of several bytes; returns whether it may begin with this one. */
+static inline int rlw_utf8_begin(rlw_utf8_state *s, uint8_t lead) {
+    s->more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+    s->low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    s->high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    return lead >= 0xC2 && lead <= 0xF4;
+}
+
+/* Returns the index of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7:
+ * no overlong forms, no surrogates, nothing above U+10FFFF), or `size`. */
+static inline size_t rlw_utf8_check(const uint8_t *p, size_t size) {
+    rlw_utf8_state s;
     uint64_t word;
-    size_t i = 0;
+    size_t i = 0, k;
     while (i < size) {
-        uint8_t byte = p[i];
-        if (s->more) {
-            if (byte < s->low || byte > s->high) return i;
-            s->more--;
-            s->low = 0x80;
-            s->high = 0xBF;
-            i++;
-            continue;
-        }
-        if (byte < 0x80) {
+        if (p[i] < 0x80) {
             for (i++; i + 8 <= size; i += 8) {
                 memcpy(&word, p + i, 8);
                 if (word & UINT64_C(0x8080808080808080)) break;
             }
             continue;
         }
-        s->low = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
-        s->high = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
-        if (byte < 0xC2 || byte > 0xF4) return i;
-        s->more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
-        i++;
+        if (!rlw_utf8_begin(&s, p[i]) || size - i <= s.more) return i;
+        if (p[i + 1] < s.low || p[i + 1] > s.high) return i;
+        for (k = 2; k <= s.more; k++)
+            if ((p[i + k] & 0xC0) != 0x80) return i;
+        i += (size_t)s.more + 1;
     }
     return size;
+}
+
+/* Checks the next piece. Returns the index of the first byte that makes the text ill-formed, or
+ * `size`. A text may end only while s->more is 0. */
+static inline size_t rlw_utf8_feed(rlw_utf8_state *s, const uint8_t *p, size_t size) {
+    size_t i = 0;
+    for (;;) {
+        for (; s->more; s->more--, i++) {
+            if (i == size) return size;
+            if (p[i] < s->low || p[i] > s->high) return i;
+            s->low = 0x80;
+            s->high = 0xBF;
+        }
+        i += rlw_utf8_check(p + i, size - i);
+        if (i == size || !rlw_utf8_begin(s, p[i])) return i;
+        i++;
+    }
 }
 
 #endif
