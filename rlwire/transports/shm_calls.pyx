@@ -16,7 +16,7 @@ cdef extern from *:
     #if !RLW_HAS_SHM
     #define RLW_SHM_RING 0
     typedef struct rlw_shm_words { uint32_t words[8]; } rlw_shm_words;
-    typedef struct rlw_shm { rlw_ring in, out; } rlw_shm;
+    typedef struct rlw_shm { uint32_t words[8]; } rlw_shm;
     #define rlw_shm_ask(file, ring) ((void)(file), (void)(ring), -ENOSYS)
     #define rlw_shm_meet(shm, file) ((void)(file), -ENOSYS)
     #define rlw_shm_answer(shm, file, asked, most) ((void)(file), (void)(most), -ENOSYS)

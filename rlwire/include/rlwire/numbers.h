@@ -390,26 +390,13 @@ static inline uint8_t *rlw_put_below_1e8(uint8_t *to, uint32_t value) {
     return to + 4;
 }
 
-/* Pairs of digits from a table, and branches on the length: numbers in a list have few lengths. */
+/* Branches on the length of short numbers: those in a list have few lengths. */
 static inline uint8_t *rlw_put_u64(uint8_t *to, uint64_t value) { /* 20 bytes */
-    uint64_t head;
-    uint32_t tail;
+    unsigned count;
     if (value < 100000000) return rlw_put_below_1e8(to, (uint32_t)value);
-    head = value / 100000000;
-    tail = (uint32_t)(value - 100000000 * head);
-    if (head < 100000000) {
-        to = rlw_put_below_1e8(to, (uint32_t)head);
-    } else {
-        uint64_t first = head / 100000000;
-        uint32_t middle = (uint32_t)(head - 100000000 * first);
-        to = rlw_put_below_10000(to, (unsigned)first);
-        rlw_store_four(to, middle / 10000);
-        rlw_store_four(to + 4, middle % 10000);
-        to += 8;
-    }
-    rlw_store_four(to, tail / 10000);
-    rlw_store_four(to + 4, tail % 10000);
-    return to + 8;
+    count = rlw_count_digits(value);
+    rlw_store_digits(to + count, value, count);
+    return to + count;
 }
 
 static inline uint8_t *rlw_put_i64(uint8_t *to, int64_t value) { /* 20 bytes */

@@ -10,12 +10,12 @@
 #define _GNU_SOURCE 1
 #endif
 
-#include "shm_ring.h"
-
 #ifndef __linux__
 #define RLW_HAS_SHM 0
 #else
 #define RLW_HAS_SHM 1
+
+#include "shm_ring.h"
 
 #include <errno.h>
 #include <fcntl.h>
