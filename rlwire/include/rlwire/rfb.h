@@ -382,17 +382,13 @@ static inline rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_scre
     return RLW_OK;
 }
 
-/* Returns index number `i` of a row. The first is in a byte's highest bits. */
-static inline unsigned rlw_rfb_index_at(const uint8_t *from, uint32_t i, unsigned bits) {
-    const unsigned byte = from[i * bits / 8];
-    return byte >> (8 - bits - i * bits % 8) & ((1u << bits) - 1);
-}
-
-/* Converts a row of indices of `bits` bits to pixels of three bytes. It stores two pixels at once; the
- * two extra bytes belong to the next pixel, which overwrites them. Inlined, `bits` is a constant. */
-static inline void rlw_rfb_indexed(uint8_t *to, const uint8_t *from, uint32_t width,
-                                   const unsigned bits, const uint32_t *colours) {
+/* Converts a row of indices of `bits` bits, the first in a byte's highest ones, to pixels of three
+ * bytes; returns the highest index. It stores two pixels at once; the two extra bytes belong to the next
+ * pixel, which overwrites them. Inlined, `bits` is a constant. */
+static inline unsigned rlw_rfb_indexed(uint8_t *to, const uint8_t *from, uint32_t width,
+                                       const unsigned bits, const uint32_t *colours) {
     const unsigned mask = (1u << bits) - 1;
+    unsigned most = 0, other = 0;
     uint32_t i = 0;
     for (; i + 3 <= width; i += 2, to += 6) {
         unsigned first, second;
@@ -404,46 +400,28 @@ static inline void rlw_rfb_indexed(uint8_t *to, const uint8_t *from, uint32_t wi
             first = byte >> (shift + bits) & mask;
             second = byte >> shift & mask;
         }
+        most = first > most ? first : most;
+        other = second > other ? second : other;
         rlw_store_u64le(to, colours[first] | (uint64_t)colours[second] << 24);
     }
-    for (; i < width; i++, to += 3) rlw_rfb_dot(to, colours[rlw_rfb_index_at(from, i, bits)]);
+    for (; i < width; i++, to += 3) {
+        const unsigned byte = from[i * bits / 8];
+        const unsigned last = byte >> (8 - bits - i * bits % 8) & mask;
+        most = last > most ? last : most;
+        rlw_rfb_dot(to, colours[last]);
+    }
+    return other > most ? other : most;
 }
 
-/* Returns the highest index of a row, with loops over whole bytes that compilers vectorize. */
-static inline unsigned rlw_rfb_top_index(const uint8_t *from, uint32_t width, unsigned bits) {
-    const uint32_t whole = width / (8 / bits);
-    uint8_t most = 0, other = 0;
-    uint32_t i;
-    if (bits == 8 || bits == 4) {
-        const unsigned shift = 8 - bits;
-        for (i = 0; i < whole; i++) {
-            uint8_t high = (uint8_t)(from[i] >> shift), low = (uint8_t)(from[i] & 15u);
-            most = high > most ? high : most;
-            other = low > other ? low : other;
-        }
-        if (bits == 4 && other > most) most = other;
-    } else if (bits == 2) { /* only a 3 matters: with fewer than 3 colours there is one bit */
-        for (i = 0; i < whole; i++) other |= (uint8_t)(from[i] & from[i] >> 1 & 0x55);
-        most = other ? 3 : 0;
-    } else {
-        for (i = 0; i < whole; i++) most |= from[i];
-        most = most ? 1 : 0;
-    }
-    for (i = whole * (8 / bits); i < width; i++) {
-        unsigned index = rlw_rfb_index_at(from, i, bits);
-        most = index > most ? (uint8_t)index : most;
-    }
-    return most;
-}
-
-/* Paints indices of 1, 2, 4 or 8 bits; each row starts at a new byte. */
+/* Paints indices of 1, 2, 4 or 8 bits; each row starts at a new byte. The palette has room for each. */
 static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_screen *s, uint32_t x,
                                                uint32_t y, uint32_t width, uint32_t height,
-                                               unsigned bits, const uint32_t *palette,
+                                               unsigned bits, uint32_t *palette,
                                                unsigned colours) {
     const size_t row = ((size_t)width * bits + 7) / 8;
     const uint8_t *from;
     uint8_t *line;
+    unsigned i, most;
     RLW_TRY(rlw_take(c, (uint64_t)row * height, &from));
     if (!width || !height) return RLW_OK;
     line = rlw_rfb_spot(s, x, y);
@@ -452,21 +430,20 @@ static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_scre
         uint32_t done =
             rlw_rfb_indices_vbmi(line, s->stride, from, width, height, bits, palette, colours);
         if (done == height) return RLW_OK;
-        from += done * row;
-        return rlw_fail(c, RLW_BAD_PALETTE, from, rlw_rfb_top_index(from, width, bits), colours);
+        from += done * row; /* the loop finds which index */
+        line += done * s->stride;
+        height -= done;
     }
 #endif
+    for (i = colours; i < 1u << bits; i++) palette[i] = 0;
     for (; height; height--, from += row, line += s->stride) {
-        if (colours < 1u << bits) { /* else every possible index has a colour */
-            unsigned most = rlw_rfb_top_index(from, width, bits);
-            if (most >= colours) return rlw_fail(c, RLW_BAD_PALETTE, from, most, colours);
-        }
         switch (bits) {
-        case 1: rlw_rfb_indexed(line, from, width, 1, palette); break;
-        case 2: rlw_rfb_indexed(line, from, width, 2, palette); break;
-        case 4: rlw_rfb_indexed(line, from, width, 4, palette); break;
-        default: rlw_rfb_indexed(line, from, width, 8, palette); break;
+        case 1: most = rlw_rfb_indexed(line, from, width, 1, palette); break;
+        case 2: most = rlw_rfb_indexed(line, from, width, 2, palette); break;
+        case 4: most = rlw_rfb_indexed(line, from, width, 4, palette); break;
+        default: most = rlw_rfb_indexed(line, from, width, 8, palette);
         }
+        if (most >= colours) return rlw_fail(c, RLW_BAD_PALETTE, from, most, colours);
     }
     return RLW_OK;
 }

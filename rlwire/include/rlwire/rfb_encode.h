@@ -68,15 +68,12 @@ static inline uint8_t *rlw_rfb_store_row(const rlw_rfb_pixels *p, uint8_t *to, c
     if (p->size == 4)
         for (; rgb != end; rgb += 3, to += 4)
             rlw_store_u32le(to, p->red[rgb[0]] | p->green[rgb[1]] | p->blue[rgb[2]]);
-    else if (p->size == 2)
-        for (; rgb != end; rgb += 3, to += 2) {
-            uint32_t pixel = p->red[rgb[0]] | p->green[rgb[1]] | p->blue[rgb[2]];
-            to[0] = (uint8_t)pixel;
-            to[1] = (uint8_t)(pixel >> 8);
-        }
     else
-        for (; rgb != end; rgb += 3)
-            *to++ = (uint8_t)(p->red[rgb[0]] | p->green[rgb[1]] | p->blue[rgb[2]]);
+        for (; rgb != end; rgb += 3) {
+            uint32_t pixel = p->red[rgb[0]] | p->green[rgb[1]] | p->blue[rgb[2]];
+            *to++ = (uint8_t)pixel;
+            if (p->size == 2) *to++ = (uint8_t)(pixel >> 8);
+        }
     return to;
 }
 
