@@ -163,48 +163,55 @@ def tree_of(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree
 
     With `sequences`, a Sequence of arrays or texts is a leaf whose first size varies.
     """
-    if hasattr(space, "sample") and hasattr(space, "contains"):
-        return _of_space(space, what, cannot, sequences)
-    if hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list)):
-        return _of_spec(space, what, cannot)
-    return _of_space(space, what, cannot)
-
-
-def _of_space(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree:
-    with optional("gymnasium", "gym"):
-        from gymnasium import spaces
+    is_spec = not (hasattr(space, "sample") and hasattr(space, "contains")) and (
+        hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list))
+    )
+    leaf_of = _spec_leaf if is_spec else _space_leaf
 
     def node(space: Any, keys: tuple[Any, ...]) -> _Node:
-        if isinstance(space, spaces.Dict):
+        if isinstance(space, Mapping):
             return _Branch({key: node(each, (*keys, key)) for key, each in space.items()})
-        if isinstance(space, spaces.Tuple):
+        if isinstance(space, Sequence) and not isinstance(space, (str, bytes)):
             children = {index: node(each, (*keys, index)) for index, each in enumerate(space)}
-            return _Branch(children, tuple)
-        if sequences and isinstance(space, spaces.Sequence):
+            return _Branch(
+                children, getattr(type(space), "_make", type(space)) if is_spec else tuple
+            )
+        if sequences and not is_spec and hasattr(space, "feature_space"):
             inner = node(space.feature_space, keys)
             if isinstance(inner, Leaf):
                 return replace(inner, space=space, shape=(-1, *inner.shape), is_scalar=False)
-        text = text_of(space, spaces)
-        if text is not None:
-            return Leaf(text, keys, "", (), np.dtype(str), text=str)
-        if isinstance(space, spaces.Discrete):
-            low, high = int(space.start), int(space.start) + int(space.n) - 1
-            return Leaf(space, keys, "", (), space.dtype, low, high, is_scalar=True)
-        if isinstance(space, spaces.Box):
-            bounds = space.low, space.high
-        elif isinstance(space, spaces.MultiDiscrete):
-            bounds = space.start, space.start + space.nvec - 1
-        elif isinstance(space, spaces.MultiBinary):
-            bounds = 0, 1
-        else:
-            raise EncodeError(
-                f"{what} has a {type(space).__name__}{_at(keys)}, {cannot}: wrap the environment "
-                f"to convert it to a Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict or "
-                f"Tuple: {space}"
-            )
-        return Leaf(space, keys, "", tuple(space.shape), space.dtype, *bounds)
+        if (leaf := leaf_of(space, keys)) is not None:
+            return leaf
+        at = f" at {'.'.join(map(str, keys))}" if keys else ""
+        kind = type(space).__name__
+        if is_spec:
+            raise EncodeError(f"{what} has a {kind}{at} instead of a dm_env spec, {cannot}")
+        raise EncodeError(
+            f"{what} has a {kind}{at}, {cannot}: wrap the environment to convert it to a Box, "
+            f"Discrete, MultiDiscrete, MultiBinary, Text, Dict or Tuple: {space}"
+        )
 
     return Tree(node(space, ()), what)
+
+
+def _space_leaf(space: Any, keys: tuple[Any, ...]) -> Leaf | None:
+    with optional("gymnasium", "gym"):
+        from gymnasium import spaces
+    text = text_of(space, spaces)
+    if text is not None:
+        return Leaf(text, keys, "", (), np.dtype(str), text=str)
+    if isinstance(space, spaces.Discrete):
+        low, high = int(space.start), int(space.start) + int(space.n) - 1
+        return Leaf(space, keys, "", (), space.dtype, low, high, is_scalar=True)
+    if isinstance(space, spaces.Box):
+        bounds = space.low, space.high
+    elif isinstance(space, spaces.MultiDiscrete):
+        bounds = space.start, space.start + space.nvec - 1
+    elif isinstance(space, spaces.MultiBinary):
+        bounds = 0, 1
+    else:
+        return None
+    return Leaf(space, keys, "", tuple(space.shape), space.dtype, *bounds)
 
 
 def text_of(space: Any, kinds: Any) -> Any:
@@ -218,32 +225,17 @@ def text_of(space: Any, kinds: Any) -> Any:
     return kinds.Text(_TEXT, min_length=0, charset=string.printable)
 
 
-def _of_spec(spec: Any, what: str, cannot: str) -> Tree:
+def _spec_leaf(spec: Any, keys: tuple[Any, ...]) -> Leaf | None:
     with optional("dm-env", "dm", "dm_env"):
         from dm_env import specs
-
-    def node(spec: Any, keys: tuple[Any, ...]) -> _Node:
-        if isinstance(spec, specs.StringArray):
-            kind = np.dtype(object)
-            return Leaf(spec, keys, spec.name or "", spec.shape, kind, text=spec.string_type)
-        if isinstance(spec, specs.Array):
-            low = high = text = None
-            if spec.dtype.kind in "US":
-                text = bytes if spec.dtype.kind == "S" else str
-            elif isinstance(spec, specs.BoundedArray):
-                low, high = spec.minimum, spec.maximum
-            return Leaf(spec, keys, spec.name or "", spec.shape, spec.dtype, low, high, True, text)
-        if isinstance(spec, Mapping):
-            return _Branch({key: node(each, (*keys, key)) for key, each in spec.items()})
-        if isinstance(spec, Sequence) and not isinstance(spec, (str, bytes)):
-            children = {index: node(each, (*keys, index)) for index, each in enumerate(spec)}
-            return _Branch(children, getattr(type(spec), "_make", type(spec)))
-        raise EncodeError(
-            f"{what} has a {type(spec).__name__}{_at(keys)} instead of a dm_env spec, {cannot}"
-        )
-
-    return Tree(node(spec, ()), what)
-
-
-def _at(keys: tuple[Any, ...]) -> str:
-    return f" at {'.'.join(map(str, keys))}" if keys else ""
+    if isinstance(spec, specs.StringArray):
+        kind = np.dtype(object)
+        return Leaf(spec, keys, spec.name or "", spec.shape, kind, text=spec.string_type)
+    if not isinstance(spec, specs.Array):
+        return None
+    low = high = text = None
+    if spec.dtype.kind in "US":
+        text = bytes if spec.dtype.kind == "S" else str
+    elif isinstance(spec, specs.BoundedArray):
+        low, high = spec.minimum, spec.maximum
+    return Leaf(spec, keys, spec.name or "", spec.shape, spec.dtype, low, high, True, text)
