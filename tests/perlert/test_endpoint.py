@@ -1,7 +1,6 @@
 """`rlwire.make`: Gymnasium's interface over a server in this process."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -11,12 +10,14 @@ from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.perlert.spaces import SpaceDescription
 from tests.raising import raised
+from tests.waiting import eventually
 
 
-def play(env, action, nap=0.0):
+def play(env, action, wait=None):
     observation, info = env.reset()
     steps = [(observation, 0.0, False, False, info)]
-    time.sleep(nap)
+    if wait is not None:
+        wait(info["step"])
     while not (steps[-1][2] or steps[-1][3]):
         steps.append(env.step(action))
     return steps
@@ -30,8 +31,12 @@ def test_environment_plays_episodes_without_losing_rewards(
     walk = worlds.Walk(length=15, truncate=truncate)
     env = remote(serving(walk, totals=totals), "Walk", like=walk)
     assert env.observation_space == worlds.Walk.observation_space
+
+    def fall_behind(step):  # the world does not wait
+        eventually(lambda: walk.steps >= min(step + 3, walk.length))
+
     for _ in range(3):
-        steps = play(env, 2, nap=0.03)  # the world does not wait
+        steps = play(env, 2, fall_behind)
         observation, _, terminated, truncated, info = steps[-1]
         assert (terminated, truncated) == (not truncate, truncate)
         assert info["step"] == 15
