@@ -69,22 +69,21 @@ class Row(ABC):
     def sizes(self) -> Sizes:
         """Check each step twice, and return the mean bytes of a round trip."""
         relays: list[Relay] = []
-        counted: list[Sizes] = []
-        count = len(self.exchanged)
         try:
             with self.opened(relays) as exchange:
                 (relay,) = relays
-                for number in [*range(count)] * 2:  # the first time with pings of a new connection
+                for _ in range(2):  # the first time with pings of a new connection
                     relay.counted()
-                    outcome = exchange.ask(number)
-                    counted.append(relay.counted())
-                    self.check(number, exchange.seen(outcome))
+                    for number in range(len(self.exchanged)):
+                        self.check(number, exchange.seen(exchange.ask(number)))
+                # What ends an episode may come after the step's answer.
+                counted = relay.counted()
         except (EncodeError, LimitExceeded) as error:
             raise Unfit(str(error)) from error
         finally:
             for relay in relays:
                 relay.close()
-        return Sizes(*map(round, np.mean(counted[count:], axis=0)))
+        return Sizes(*(round(each / len(self.exchanged)) for each in counted))
 
     def check(self, number: int, seen: tuple[Any, Any]) -> None:
         step = self.exchanged[number]
