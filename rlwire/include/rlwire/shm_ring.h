@@ -53,6 +53,18 @@ typedef struct rlw_ring {
     int gone;        /* whether the peer has closed */
 } rlw_ring;
 
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+static inline uint32_t rlw_shared_load(uint32_t *word) {
+    return (uint32_t)_InterlockedOr((volatile long *)word, 0);
+}
+static inline void rlw_shared_store(uint32_t *word, uint32_t value) {
+    (void)_InterlockedExchange((volatile long *)word, (long)value);
+}
+static inline uint32_t rlw_shared_swap(uint32_t *word, uint32_t value) {
+    return (uint32_t)_InterlockedExchange((volatile long *)word, (long)value);
+}
+#else
 /* Sequentially consistent. */
 static inline uint32_t rlw_shared_load(uint32_t *word) {
     return __atomic_load_n(word, __ATOMIC_SEQ_CST);
@@ -63,6 +75,7 @@ static inline void rlw_shared_store(uint32_t *word, uint32_t value) {
 static inline uint32_t rlw_shared_swap(uint32_t *word, uint32_t value) {
     return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);
 }
+#endif
 
 /* Returns whether a ring's size is valid. */
 static inline int rlw_ring_can_be(uint64_t size) {
