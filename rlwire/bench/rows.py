@@ -72,11 +72,13 @@ class Row(ABC):
         try:
             with self.opened(relays) as exchange:
                 (relay,) = relays
-                for _ in range(2):  # the first time with pings of a new connection
-                    relay.counted()
-                    for number in range(len(self.exchanged)):
-                        self.check(number, exchange.seen(exchange.ask(number)))
-                # What ends an episode may come after the step's answer.
+                numbers = range(len(self.exchanged))
+                for number in [*numbers] * 2:
+                    self.check(number, exchange.seen(exchange.ask(number)))
+                relay.counted()  # until here with what `seen` asks, and pings of a new connection
+                for number in numbers:
+                    exchange.ask(number)
+                # In one sum, because what ends an episode may come after the step's answer.
                 counted = relay.counted()
         except (EncodeError, LimitExceeded) as error:
             raise Unfit(str(error)) from error
