@@ -144,9 +144,10 @@ class EnvironmentPlayer:
                 continue
             given: EnvResetRequest | AgentAction | None
             if self.lockstep or self._failure:
-                if server.loan is not None:
-                    self._play_borrowed(server.loan)
-                given = server.next_input(_WAKE)  # at once while the server stops
+                given = server.next_input(_WAKE)  # at once while the server stops, or with a loan
+                if given is None and (loan := server.loan) is not None:
+                    self._play_borrowed(loan)
+                    given = server.next_input(0)
                 if given is None:
                     if not server.running:
                         worker.sleep(_WAKE)

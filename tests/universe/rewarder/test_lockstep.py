@@ -102,6 +102,29 @@ def test_blocked_step_stalls_no_connection(counting, client, join):
     assert eventually(lambda: env.steps == 41)
 
 
+def test_actions_behind_a_slow_step_are_stepped_in_order(counting, client, monkeypatch):
+    server, env = counting
+    borrow, stepped = server.borrow, []
+
+    def borrow_at_once():
+        borrow()
+        assert eventually(lambda: not loan_of(server).ended)
+
+    monkeypatch.setattr(server, "borrow", borrow_at_once)
+    monkeypatch.setattr(env, "step", lambda action: stepped.append(action) or Counter.step(env, 0))
+    env.gate.clear()
+    client.act([("Action", 0)])
+    assert eventually(lambda: loan_of(server).ended)
+    for action in 1, 1, 0:
+        client.act([("Action", action)])
+    assert eventually(lambda: len(server._actions) == 3)
+    env.gate.set()
+    assert eventually(lambda: len(stepped) >= 2)
+    client.act([("Action", 1)])
+    assert eventually(lambda: len(stepped) == 5)
+    assert stepped == [0, 1, 1, 0, 1]
+
+
 def test_environment_thread_reads_the_agent_after_a_restart(counting, join):
     server, env = counting
     for _ in range(2):
