@@ -120,8 +120,10 @@ class _RLlinkService(Service[Connection]):
         self._sampling: list[DeferredReply] = []  # threads in `sample`
         self._waiting: list[DeferredReply] = []  # for the next weights; not those in the queue
         self._held: list[DeferredReply] = []  # of clients over the backlog
-        # Of a `LearnerServer`: called in one thread at a time; `failed` with an error of it.
+        # Of a `LearnerServer`: called in one thread at a time, then `publish` with the weights;
+        # `failed` with an error of either.
         self.learn: Callable[[list[Any]], SetState | None] | None = None
+        self.publish: Callable[[Any], object] = self.set_state
         self.failed: Callable[[BaseException], object] = bool
         self._newest = 0  # older weights than these are stale
         self._learning = self._direct = False  # direct: in the thread of a client, which waits
@@ -215,16 +217,26 @@ class _RLlinkService(Service[Connection]):
     def _learn(self, episodes: list[Any]) -> Any:
         assert self.learn is not None
         try:
-            state = self.learn(episodes) or self._state
+            state = self.learn(episodes)
+            if state is None:
+                state = self._state
+            elif not isinstance(state, SetState):
+                kind = type(state).__name__
+                raise TypeError(f"learn() must return a SetState or None, not {kind}")
+            self.publish(state)
         except (Exception, SystemExit) as error:
             self.failed(error)
             return NOTHING
-        assert state is not None
-        self.set_state(state, True)
-        return state
+        with self._lock:
+            self._learning = self._direct = False
+            arrivals = self._sampling if self._queue else []
+        for arrival in arrivals:
+            arrival.set(NOTHING)
+        return self._state
 
-    def set_state(self, state: SetState, learnt: bool = False) -> None:
-        """Set the weights; `learnt`: by `learn`, which may then be called again."""
+    def set_state(self, state: SetState) -> None:
+        if not isinstance(state, SetState):
+            raise TypeError(f"set_state() needs a SetState, not {type(state).__name__}")
         held: list[DeferredReply] = []
         with self._lock:
             self._state = state
@@ -233,10 +245,6 @@ class _RLlinkService(Service[Connection]):
                 if self._queue:
                     held = self._drop_stale()
             answered, self._waiting = self._waiting, []
-            if learnt:
-                self._learning = self._direct = False
-                if self._queue:
-                    held += self._sampling
         for reply in held:
             reply.set(NOTHING)
         for reply in answered:
@@ -386,7 +394,8 @@ class LearnerServer(Server):
         except (Exception, SystemExit) as error:
             self._failed(error)
             return
-        self._exchange.failed, self._exchange.learn = self._failed, self._learner.learn
+        self._exchange.failed, self._exchange.publish = self._failed, self.set_state
+        self._exchange.learn = self._learner.learn
         self._exchange.learn_until_stopped()
 
     def _failed(self, error: BaseException) -> None:

@@ -15,6 +15,7 @@ import rlwire
 from rlwire.codecs.rllink import Codec, Episodes, EpisodesAndGetState, GetState, Ping, Pong
 from rlwire.errors import ConnectionClosed, PeerError, RemoteProtocolError, RlwireError
 from rlwire.rllink import AsyncClient, Client, Episode, Server, SetConfig, SetState
+from rlwire.rllink.server import LearnerServer
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.raising import raised, raised_with
 from tests.waiting import eventually
@@ -341,6 +342,41 @@ def test_failed_learner_stops_its_server_with_an_error(error, caplog):
         raised(RlwireError, server.serve_forever)
         assert isinstance(sending.exception(30), (ConnectionClosed, OSError))
     assert "no gradient" in caplog.text
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_learner_that_returns_no_weights_stops_its_server(wait, caplog):
+    class Wrong(Counting):
+        def learn(self, episodes):
+            return {"times": 2}
+
+    with rlwire.serve(Wrong(), URL) as server, Apart(server) as client:
+        client.do("get_state").result(30)
+        sending = client.do("send", [episode()], wait=wait)
+        raised_with(RlwireError, "learn.*SetState.*dict", server.serve_forever)
+        assert not wait or isinstance(sending.exception(30), (ConnectionClosed, OSError))
+    assert "SetState" in caplog.text
+
+
+def test_weights_of_another_type_are_rejected(server):
+    raised_with(TypeError, "SetState.*dict", server.set_state, WEIGHTS)
+    assert server.statistics()["weights_seq_no"] == 1
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_learnt_weights_pass_through_an_overridden_set_state(wait):
+    class Seen(LearnerServer):
+        numbers = ()
+
+        def set_state(self, state):
+            self.numbers += (state.weights_seq_no,)
+            super().set_state(state)
+
+    with Seen(Counting(), "127.0.0.1:0") as server, client_of(server) as client:
+        client.get_state()
+        client.send([episode()], wait=wait)
+        eventually(lambda: server.numbers == (1, 2))
+        assert client.get_state().weights_seq_no == 2
 
 
 def test_server_rejects_a_missing_or_invalid_token(caplog):
