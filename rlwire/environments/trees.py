@@ -167,11 +167,12 @@ def tree_of(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree
         hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list))
     )
     leaf_of = _spec_leaf if is_spec else _space_leaf
+    mappings, lists = (Mapping, Sequence) if is_spec else _nesting_spaces()
 
     def node(space: Any, keys: tuple[Any, ...]) -> _Node:
-        if isinstance(space, Mapping):
+        if isinstance(space, mappings):
             return _Branch({key: node(each, (*keys, key)) for key, each in space.items()})
-        if isinstance(space, Sequence) and not isinstance(space, (str, bytes)):
+        if isinstance(space, lists) and not isinstance(space, (str, bytes)):
             children = {index: node(each, (*keys, index)) for index, each in enumerate(space)}
             return _Branch(
                 children, getattr(type(space), "_make", type(space)) if is_spec else tuple
@@ -192,6 +193,13 @@ def tree_of(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree
         )
 
     return Tree(node(space, ()), what)
+
+
+def _nesting_spaces() -> tuple[Any, Any]:
+    """Return Dict and Tuple; a space of one's own may be a Mapping or Sequence too, but a leaf."""
+    with optional("gymnasium", "gym"):
+        from gymnasium import spaces
+    return spaces.Dict, spaces.Tuple
 
 
 def _space_leaf(space: Any, keys: tuple[Any, ...]) -> Leaf | None:

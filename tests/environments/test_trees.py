@@ -1,5 +1,6 @@
 """Nested values taken apart and put together again."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,19 @@ def test_trees_split_and_rebuild_values():
     assert tree.contains(back)
     assert NESTED.contains(back)
     assert not tree.contains({**value, "word": "abc!"})
+
+
+def test_box_with_items_is_a_leaf():
+    class Sized(spaces.Box, Sequence):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return range(2)[index]
+
+    assert tree_of(Sized(0.0, 1.0, (2,)), "the action", CANNOT).is_leaf
+    nested = tree_of(spaces.Dict(a=Sized(0.0, 1.0, (2,))), "the action", CANNOT)
+    assert [leaf.shape for leaf in nested.leaves] == [(2,)]
 
 
 def test_default_value_of_a_tree_is_in_its_space():
