@@ -129,7 +129,9 @@ class _Texts(Tensor):
         array = np.asarray(value)
         texts = [str(item).encode() if leaf.text is bytes else str(item) for item in array.flat]
         if not leaf.shape:
-            (text,) = texts
+            if len(texts) != 1:
+                raise EncodeError(f"{self.name!r} must be one text, not of shape {array.shape}")
+            text = texts[0]
             if self._checked and not space.contains(text):
                 raise EncodeError(
                     f"{self.name!r} must have {space.min_length} to {space.max_length} characters, "

@@ -222,4 +222,7 @@ def test_unsupported_specs_are_rejected_with_their_path(given, text):
 def test_text_action_outside_its_space_is_rejected():
     structure = space(gym.Text(3, charset="ab"))
     assert structure.build({"observation": np.str_("abba"[:3])}) == "abb"
+    several = raised(EncodeError, structure.build, {"observation": np.array(["a", "b"])})
+    assert "'observation'" in str(several)
+    assert "(2,)" in str(several)
     assert "1 to 3" in str(raised(EncodeError, structure.build, {"observation": np.str_("abba")}))
