@@ -261,7 +261,8 @@ class _Fields:
             return array, 0
         given = _Fields(self.need(name), f"{self._path}.{name}")
         if raw:
-            return given._typed("data", (list, tuple, np.ndarray), "a list"), 0
+            rows = given._typed("data", (list, tuple, ndarray), "a list")
+            return given.column("data", rows) if isinstance(rows, ndarray) else rows, 0
         data = given.need("data")
         column = given.column("data", data, given.flag("finalized"))
         return column, int(given._typed("lookback", _INTEGERS, "a number"))

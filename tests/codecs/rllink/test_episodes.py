@@ -144,6 +144,7 @@ def test_lookback_steps_are_omitted_from_the_document():
         lambda state: state["rewards"].update(lookback=4),
         lambda state: state["rewards"].update(lookback=-1),
         lambda state: state["infos"].update(data=3),
+        lambda state: state["infos"].update(data=np.array(3)),
         lambda state: state["infos"].update(data=np.ones((2, 2))),
         lambda state: state.update(custom_data=np.ones(3)),
         lambda state: state["extra_model_outputs"].update(x={"data": np.zeros(9)}),
