@@ -17,9 +17,9 @@ cimport numpy as cnp
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, CopyMode, VIEW_LEAST, copy_mode, dtype_of,
                                     new_array, view_array, view_owner, wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, below, key_of,
-                                  made_with, open_range, over_budget, path_of, raise_fault,
+                                  open_range, over_budget, path_of, raise_fault,
                                   text_of, wide_size)
-from rlwire.codecs.rlx.encoder cimport fill_limits, readme_dtype
+from rlwire.codecs.rlx.encoder cimport fill_limits, made_for, readme_dtype
 from rlwire.kernels cimport *
 
 from rlwire.errors import DecodeError, LimitExceeded, quoted
@@ -345,8 +345,13 @@ cdef RLXDecoder _default = RLXDecoder()
 
 
 def decode(buffer, **options):
-    """Return the RLX message in `buffer`. Options and errors are those of `RLXDecoder`."""
-    return (<RLXDecoder> made_with(RLXDecoder, options) if options else _default).decode(buffer)
+    """Return the RLX message in `buffer`.
+
+    Options and errors are those of `RLXDecoder`: copy, images, dialect, dtype, framed, limits.
+    """
+    if options:
+        return (<RLXDecoder> made_for("decode", RLXDecoder, options)).decode(buffer)
+    return _default.decode(buffer)
 
 
 def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):

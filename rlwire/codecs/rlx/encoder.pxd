@@ -6,6 +6,7 @@ from rlwire.kernels cimport rlw_rlx_limits
 
 cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1
 cdef str readme_dtype(dialect, dtype)
+cdef object made_for(str function, object kind, dict options)
 
 
 cdef class RLXEncoder(PartsEncoder):

@@ -366,24 +366,35 @@ cdef RLXEncoder _default = RLXEncoder()
 cdef RLXEncoder _default_framed = RLXEncoder(framed=True)
 
 
-cdef RLXEncoder _encoder(dict options):
+cdef object made_for(str function, object kind, dict options):
+    """Return `kind(**options)`; a TypeError names the function that has the options."""
+    try:
+        return made_with(kind, options)
+    except TypeError as error:
+        raise TypeError(str(error).replace("__init__()", f"{function}()")) from None
+
+
+cdef RLXEncoder _encoder(str function, dict options):
     if not options:
         return _default
     if len(options) == 1 and options.get("framed") is True:
         return _default_framed
-    return <RLXEncoder> made_with(RLXEncoder, options)
+    return <RLXEncoder> made_for(function, RLXEncoder, options)
 
 
 def encode(message, **options):
-    """Return an RLX message as bytes. Options are those of `RLXEncoder`."""
-    return _encoder(options).encode(message)
+    """Return an RLX message as bytes.
+
+    Options are those of `RLXEncoder`: dialect, dtype, framed, limits.
+    """
+    return _encoder("encode", options).encode(message)
 
 
 def encode_into(message, buffer, offset=0, **options):
-    """Write an RLX message into a buffer; return the number of bytes."""
-    return _encoder(options).encode_into(message, buffer, offset)
+    """Write an RLX message into a buffer; return the number of bytes. Options as of `encode`."""
+    return _encoder("encode_into", options).encode_into(message, buffer, offset)
 
 
 def encode_parts(message, **options):
-    """Return an RLX message as buffers, with large arrays by reference."""
-    return _encoder(options).encode_parts(message)
+    """Return an RLX message as buffers, with large arrays by reference. Options as of `encode`."""
+    return _encoder("encode_parts", options).encode_parts(message)

@@ -250,3 +250,11 @@ def test_message_limit_is_checked_before_copying_an_array():
     message, limits = {"state": [strided] * 3}, Limits(message=250_000)
     caught = raised(LimitExceeded, rlx.encode, message, limits=limits)
     assert (caught.path, caught.size) == ("$.state[2]", 300_000)
+
+
+@pytest.mark.parametrize("name", ["decode", "encode", "encode_into", "encode_parts"])
+def test_unknown_option_is_an_error_of_the_called_function(name):
+    buffers = {"decode": [b""], "encode_into": [{}, bytearray(9)]}
+    function = getattr(rlx, name)
+    raised_with(TypeError, rf"^{name}\(\).*'frame'", function, *buffers.get(name, [{}]), frame=True)
+    assert all(option in rlx.encode.__doc__ for option in ("dialect", "dtype", "framed", "limits"))
