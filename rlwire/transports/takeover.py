@@ -61,8 +61,9 @@ class Watched:
     """A watched connection.
 
     Attributes:
-        running: the event that its handler answers, by the call, added before that. The thread
-            that pops it, the handler's or the monitor's, continues with the connection.
+        running: the event that its handler answers, by the call, which is the event's first item;
+            added before that. The thread that pops it, the handler's or the monitor's, continues
+            with the connection.
         monitor: to be woken if it rests when a handler starts.
     """
 
@@ -95,7 +96,8 @@ class Watched:
 
     def _hand_over(self) -> None:
         with self._taking_over, contextlib.suppress(KeyError):  # the handler has ended meanwhile
-            call, event = self.running.popitem()
+            call = self._seen[0]
+            event = self.running.pop(call)
             with on_error(lambda: self.running.update({call: event})):
                 self._take_over(event)
 
