@@ -439,6 +439,8 @@ STRANGE = [
     *(np.array(["a"]), np.array([b"a"]), np.array([1j]), np.array(["2020"], "M8[s]")),
     np.zeros(2, "i4,f4"),
 ]
+if np.dtype(np.longdouble).itemsize > 8:
+    STRANGE += [np.longdouble(0.1), np.zeros(2, np.longdouble)]
 
 
 @pytest.mark.parametrize("value", STRANGE, ids=repr)
@@ -447,6 +449,27 @@ def test_values_that_differ_in_json_are_left_to_it(value):
         message = r.EnvStep(1.0, False, info, 0, episode_id="1")
         assert r.encode_binary(message, 0.5, 7, DEFAULT) is None
     assert r.encode_binary(r.EnvObservation(value), 0.5, 7, DEFAULT) is None
+
+
+def test_arrays_in_lists_are_binary_outside_infos():
+    for listed in ([np.arange(3)], ({"b": np.arange(3)},)):
+        message = r.EnvStep(1.0, False, {"a": listed}, 0, episode_id="1")
+        assert r.encode_binary(message, 0.5, 7, DEFAULT) is None
+        assert r.encode_binary(r.EnvObservation(listed), 0.5, 7, DEFAULT)
+    message = r.EnvStep(1.0, False, {"a": {"b": np.arange(3)}}, 0, episode_id="1")
+    assert r.encode_binary(message, 0.5, 7, DEFAULT)
+
+
+def test_value_in_itself_is_over_the_depth_limit():
+    listed, named, deep = [], {}, 5
+    listed.append(listed)
+    named["a"] = named
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (listed, named, deep):
+        message = r.AgentAction([("A", value)])
+        assert r.encode_binary(message, 0.5, 7, DEFAULT) is None
+        assert raised(LimitExceeded, r.encode, message).limit == "depth"
 
 
 def test_binary_values_have_the_types_of_their_text():

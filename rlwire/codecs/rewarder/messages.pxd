@@ -6,7 +6,7 @@ from rlwire.codecs.msgpack.encoder cimport Encoder
 
 
 cpdef bint is_binary(message) except -1
-cdef bint _is_plain(value) except -1
+cdef bint _is_plain(value, int arrays=*, int left=*) except -1
 cpdef _as_array(value)
 
 

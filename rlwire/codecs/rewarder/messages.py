@@ -332,7 +332,7 @@ class BinaryCodec:
     ) -> list[Buffer] | None:
         """Return the buffers of a step (episode_id, reward, done, info, observation), or None."""
         episode_id, reward, done, info, shown = step
-        if not (_is_plain(shown) and (not info or _is_plain(info))):
+        if not (_is_plain(shown) and (not info or _is_plain(info, 1))):
             return None
         return self._parts([0, message_id, sent_at, episode_id, reward, done, info, shown])
 
@@ -391,24 +391,31 @@ _CODEC: Final = BinaryCodec(DEFAULT)
 _codec_of: Final = functools.lru_cache(8)(BinaryCodec)
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether MessagePack and JSON carry the same value: no bytes, complex, or dates."""
+def _is_plain(value: Any, arrays: int = 2, left: int = 64) -> bool:
+    """Return whether MessagePack and JSON carry the same value: no bytes, complex, or dates.
+
+    It may have `arrays` 2 anywhere, 1 outside lists, or 0 nowhere, and `left` levels.
+    """
     kind = type(value)
     if kind is np.ndarray:
-        return value.dtype.kind in "biuf"
+        return arrays > 0 and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8
+    if left == 0:  # such as of a list in itself
+        return False
     if kind is list or kind is tuple:
         for item in value:  # noqa: SIM110 - a generator is slow
-            if not _is_plain(item):
+            if not _is_plain(item, arrays & 2, left - 1):
                 return False
         return True
     if kind is dict:
         for name, item in value.items():
-            if type(name) is not str or not _is_plain(item):
+            if type(name) is not str or not _is_plain(item, arrays, left - 1):
                 return False
         return True
     if kind is int or kind is float or kind is str or kind is bool or value is None:
         return True
-    return isinstance(value, (np.number, np.bool_)) and value.dtype.kind in "biuf"
+    if not isinstance(value, (np.number, np.bool_)):
+        return False
+    return value.dtype.kind in "biuf" and value.dtype.itemsize <= 8
 
 
 def _as_text(value: Any) -> Any:

@@ -315,6 +315,9 @@ class RewarderClientSession(RewarderSession):
             return []
         self._binary = self._binary or is_binary(message)
         try:
+            if self._taken is not None:  # it came first
+                self._add(self.episodes.current, self._codec.decode(self._taken))
+                self._taken = None
             if self.takes_step and is_binary(message):
                 values = self._codec.values(message)
                 if self._take(values):
@@ -373,6 +376,7 @@ class RewarderClientSession(RewarderSession):
             or done is not False
             or not (type(info) is dict and not info)
             or not ((type(reward) is float or type(reward) is int) and abs(reward) < _EXACT)
+            or shown is None
             or type(shown) is list
         ):
             return False
@@ -389,9 +393,6 @@ class RewarderClientSession(RewarderSession):
         """
         taken, self._taken, self.takes_step = self._taken, None, False
         if taken is None:
-            return None
-        if self.has_news:
-            self._add(self.episodes.current, self._codec.decode(taken))
             return None
         return 0.0 + taken[4], taken[7]
 

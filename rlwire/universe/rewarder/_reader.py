@@ -117,6 +117,7 @@ class Reader:
             self._connection.finish_send()
         self.waiting = session.takes_step = True
         try:
+            until = monotonic() + _TURN
             have = self._fetch_unlocked(timeout)
             while type(have) is int and not self._closed:
                 try:
@@ -124,12 +125,12 @@ class Reader:
                 except BaseException as error:
                     self._process(error)
                     break
-                if event is NOTHING and core.direct:  # inside a large message
+                if event is NOTHING and core.direct and monotonic() < until:  # of a large message
                     have = self._fetch_unlocked(timeout)
                     continue
                 if event is not NOTHING:
                     self._receive(event)
-                if type(event) is not list or core.sending:
+                if type(event) is not list or core.sending or not core.idle():
                     self._process(None)
                 have = None
             if have is not None:

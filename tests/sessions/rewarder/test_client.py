@@ -411,6 +411,22 @@ def test_only_news_is_kept_for_the_caller():
         assert rest.done == (step.done or after == [newer])
 
 
+@pytest.mark.parametrize("shown", [(1, 2), (None,), (5, None)], ids=str)
+def test_steps_of_one_exchange_add_up_however_they_are_read(shown):
+    found = []
+    for takes_step in (False, True):
+        agent = playing()
+        agent.session.takes_step = takes_step
+        for number, each in enumerate(shown):
+            step = r.EnvStep(3, False, {}, each, episode_id="1")
+            agent.session.receive(r.encode_binary(step, float(number), next(agent.ids), DEFAULT)[0])
+        assert agent.session.taken_step() is None
+        step = agent.session.pop_step()
+        found.append((step.observation, step.reward, step.count, step.sent_at))
+    assert found[0] == found[1]
+    assert found[0][1:3] == (3 * len(shown), len(shown))
+
+
 def test_step_that_repeats_an_id_is_rejected_however_it_is_read():
     for takes_step in (False, True):
         agent = playing()

@@ -6,14 +6,18 @@ import threading
 import time
 from functools import partial
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
+import rlwire
 from rlwire.codecs.rewarder import EnvDescribe, encode
 from rlwire.codecs.websocket.frames import PING, FrameEncoder
 from rlwire.codecs.websocket.handshake import read_request, write_response
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.transports.sockets import Timeouts
-from rlwire.universe.rewarder import RewarderClient
+from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
 from tests.raising import raised
 from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
@@ -154,3 +158,80 @@ def test_pings_of_a_server_that_does_not_read_hold_up_no_event_loop(pinging):
         reads.set()
         client.watch(False)
         eventually(lambda: client.poll() and not connection.core.sending)
+
+
+class Zeros(gymnasium.Env):
+    def __init__(self, size):
+        self.observation_space = spaces.Box(0, 255, (size,), np.uint8)
+        self.action_space, self.seen = spaces.Discrete(2), np.zeros(size, np.uint8)
+
+    def reset(self, seed=None, options=None):
+        return self.seen, {}
+
+    def step(self, action):
+        return self.seen, 1.0, False, False, {}
+
+
+@pytest.fixture
+def relayed(stack):
+    """Return an environment after some steps, and a list: a function in it sends the next bytes."""
+    senders = []
+
+    def carry(source, target, senders):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 20):
+                send = senders.pop() if senders else socket.socket.sendall
+                send(target, data)
+            target.shutdown(socket.SHUT_WR)
+
+    def relay(listener, address):
+        near, _ = listener.accept()
+        far = socket.create_connection((address.host, address.port))
+        with near, far, meanwhile(carry, near, far, []):
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+            carry(far, near, senders)
+
+    def play(size):
+        make = partial(Zeros, size)
+        server = stack.enter_context(
+            EnvironmentRewarder(make, "127.0.0.1:0", lockstep=True, auth=None)
+        )
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        stack.enter_context(meanwhile(relay, listener, server.address))
+        url = server.url.replace(str(server.address.port), str(listener.getsockname()[1]))
+        env = stack.enter_context(rlwire.make(url, step_timeout=0.3))
+        env.reset()
+        for _ in range(20):
+            env.step(0)
+        return env, senders
+
+    return play
+
+
+def test_step_of_single_bytes_is_given_up_in_time(relayed):
+    env, senders = relayed(20_000)
+    given_up = threading.Event()
+
+    def drip(target, data):
+        target.sendall(data[:9000])
+        for at in range(9000, 9600):
+            if not given_up.wait(0.005):
+                target.sendall(data[at : at + 1])
+        target.sendall(data[9600:])
+
+    senders.append(drip)
+    began = time.monotonic()
+    _, _, _, truncated, info = env.step(0)
+    took = time.monotonic() - began
+    given_up.set()
+    assert truncated
+    assert "step_timeout" in str(info)
+    assert took < 2
+
+
+def test_what_follows_a_step_is_read_with_it(relayed):
+    env, senders = relayed(8)
+    ping = FrameEncoder(False, "any").frame(PING, b"x")
+    senders.append(lambda target, data: target.sendall(data + ping))
+    env.step(0)
+    assert env.unwrapped.endpoint.client._connection.core.idle()
