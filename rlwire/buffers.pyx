@@ -5,6 +5,7 @@ from cpython.buffer cimport PyBuffer_FillInfo, Py_buffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport uint8_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -85,6 +86,7 @@ cdef class Block:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self._begin, self._length, 0, flags)
+        Py_DECREF(None)  # which `view` held, by Cython
 
     cdef void narrow(self, const uint8_t *begin, Py_ssize_t length) noexcept:
         self._begin, self._length = <uint8_t *> begin, length
@@ -122,6 +124,7 @@ cdef class _Span:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, <void *> self.data, self.size, 1, flags)
+        Py_DECREF(None)  # as above
 
 
 cdef object span_view(const uint8_t *data, Py_ssize_t size, object owner):

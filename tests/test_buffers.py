@@ -96,6 +96,13 @@ def test_arena_replaces_a_block_that_is_too_small():
     assert address(arena.take(500)) == where
 
 
+def test_views_leave_the_references_to_none_as_they_were():
+    before = sys.getrefcount(None)
+    for _ in range(1000):
+        memoryview(Block(10)).release()
+    assert abs(sys.getrefcount(None) - before) < 500
+
+
 def test_arena_does_not_keep_a_block_over_its_limit():
     arena = Arena(keep=1000)
     assert arena.keep == 1000

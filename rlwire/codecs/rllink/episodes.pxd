@@ -14,4 +14,4 @@ cdef class _Fields:
 
 cdef object _buffer(object column, object lookback, bint brief=*)
 cdef object _column(object data, bint whole, int depth=*)
-cdef object _check(object column, Py_ssize_t wanted, str name, Py_ssize_t steps)
+cdef object _check(object column, Py_ssize_t wanted, str name, Py_ssize_t steps, int depth=*)

@@ -332,7 +332,7 @@ def mapped(function: Callable[[Any], Any], column: Column) -> Column:
     return function(column)
 
 
-def _check(column: Column, wanted: int, name: str, steps: int) -> None:
+def _check(column: Column, wanted: int, name: str, steps: int, depth: int = 0) -> None:
     """Raise EncodeError unless all arrays and lists of a column have `wanted` entries."""
     if isinstance(column, _ROWS):
         if isinstance(column, ndarray) and not column.ndim:
@@ -346,5 +346,7 @@ def _check(column: Column, wanted: int, name: str, steps: int) -> None:
         raise EncodeError(f"{name} must be a column, not a {type(column).__name__}")
     if not column:
         raise EncodeError(f"{name} is empty")
+    if depth > _DEPTH:
+        raise EncodeError(f"{name} is nested more than {_DEPTH} levels deep")
     for key, part in column.items() if isinstance(column, Mapping) else enumerate(column):
-        _check(part, wanted, f"{name}.{key}", steps)
+        _check(part, wanted, f"{name}.{key}", steps, depth + 1)

@@ -4,16 +4,17 @@ The functions for these return None for any other message. It is then encoded or
 with the same results.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.buffer cimport PyBuffer_Release, Py_buffer
 from cpython.dict cimport PyDict_GetItem, PyDict_Next, PyDict_Size
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint8_t
 
 cimport numpy as cnp
 
+from rlwire.codecs._glue cimport open_range
 from rlwire.codecs._output cimport Output, close_output, open_output, output_parts, output_size
 from rlwire.codecs.msgpack.encoder cimport Encoder
-from rlwire.kernels cimport (RLW_OK, rlw_msgpack_put_array_head, rlw_msgpack_put_integer,
+from rlwire.kernels cimport (RLW_OK, rlw_cursor, rlw_left, rlw_msgpack_put_array_head, rlw_msgpack_put_integer,
                              rlw_msgpack_put_map_head, rlw_put, rlw_status)
 
 cdef extern from "Python.h":
@@ -49,12 +50,13 @@ cpdef Py_ssize_t frame_size(
         LimitExceeded: the body is longer than `maximum`.
     """
     cdef Py_buffer view
+    cdef rlw_cursor c
     cdef Py_ssize_t have, i = 0, size = 0
     cdef int digit = 0
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    have = max(min(end, view.len, start + DIGITS) - start, 0)
+    open_range(buffer, start, end, &view, &c)
+    have = min(<Py_ssize_t> rlw_left(&c), DIGITS)
     for i in range(have):
-        digit = (<const uint8_t *> view.buf)[start + i] - c"0"
+        digit = c.at[i] - c"0"
         if not 0 <= digit <= 9:
             break
         size = 10 * size + digit

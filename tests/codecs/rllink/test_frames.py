@@ -9,8 +9,9 @@ from rlwire.codecs import msgpack
 from rlwire.codecs import rllink as r
 from rlwire.codecs.rllink import Episode
 from rlwire.codecs.rllink.frames import FrameEncoder, plain_episode
-from rlwire.errors import RlwireError
+from rlwire.errors import EncodeError, RlwireError
 from rlwire.limits import Limits
+from tests.raising import raised
 
 
 def episode(**others):
@@ -102,6 +103,22 @@ def test_limits_apply_to_episodes_as_to_their_map(limits):
     for one in (PLAIN["small"], PLAIN["outputs"]):
         message = r.Episodes([one])
         assert encoded(message, limits) == by_map(message, limits)
+
+
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards", "infos", "outputs"])
+def test_column_in_itself_is_nested_too_deeply(name):
+    named = {}
+    named["a"] = named
+    for column in (named, {"a": (named,)}):
+        kind, text = encoded(r.Episodes([episode(**{name: column})]))
+        assert kind is EncodeError
+        assert "nested more than" in text
+
+
+@pytest.mark.parametrize("start", [-1, -(1 << 40), 9])
+def test_size_of_a_frame_outside_its_buffer_is_an_error(start):
+    assert r.frame_size(b"x00000005", 1, 9) == 13
+    raised(ValueError, r.frame_size, b"x00000005", start, 8)
 
 
 def fields_of(got):
