@@ -44,7 +44,8 @@ cdef class StreamCore(FrameReader):
     cdef readonly Layer session
     cdef readonly str peer, ended, late
     cdef public str silence
-    cdef readonly bint at_message_start, broken, layer_ended, half_close, more
+    cdef bint at_message_start
+    cdef readonly bint broken, layer_ended, half_close, more
     cdef readonly Py_ssize_t waiting
     cdef readonly unsigned long long count
     cdef object _timeouts, _tap

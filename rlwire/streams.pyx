@@ -59,6 +59,7 @@ NOTHING = _Nothing()
 """Returned when no event is available."""
 
 cdef object _NOTHING = NOTHING
+cdef str _INTERRUPTED = "closed after an error inside a message"
 
 
 class StreamPhase(IntEnum):
@@ -293,7 +294,6 @@ cdef class StreamCore(FrameReader):
     Attributes:
         counts: numbers of events that were queued to be sent, and delivered by `feed` and `next`.
         peer: the other end's name.
-        at_message_start: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
         broken: whether it ended inside a message or without a close. A reset between two messages
             counts as a close for a session that `ends_by_reset`.
@@ -402,8 +402,13 @@ cdef class StreamCore(FrameReader):
                 )
             except RlwireError as error:
                 self.count += 1
-                self._add_greeting(error, self._store if block is None else block)
+                self._add_greeting(
+                    error, self._store[: min(have, 16)] if block is None else block
+                )
                 self._failed(error, True)
+                raise
+            except BaseException:
+                self.abort(_INTERRUPTED)
                 raise
             if events is not None:
                 self.count += 1
@@ -489,6 +494,9 @@ cdef class StreamCore(FrameReader):
                 self._add_greeting(error, self._store[self._start : self._end] if message is None else message)
                 self._failed(error, True)
                 raise
+            except BaseException:
+                self.abort(_INTERRUPTED)
+                raise
             if self._phase == FIRST:
                 self._phase = OPEN
             if (
@@ -537,7 +545,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef void _find_message_start(self) noexcept:
-        """Update `at_message_start`."""
+        """Note whether the next byte goes to the start of `inbox` and begins a message."""
         self.at_message_start = self._block is None and not self.expecting and self.idle()
 
     cpdef bint idle(self) noexcept:

@@ -4,6 +4,7 @@ import random
 import re
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from rlwire import errors
 from rlwire.buffers import Arena, Block
 from rlwire.sessions import openpi, rlx, websocket
+from rlwire.sessions.rllink import RLlinkClientSession
 from rlwire.sessions.stack import Stack
 from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
 from tests.ends import frames_in
@@ -336,13 +338,13 @@ def test_core_queues_events_and_accepts_one_put_back(blobs):
     core = core_of(blobs())
     assert core.silent
     assert give(core, blobs.frame(b"twice") + blobs.frame(b"last")) == b"one"
-    assert not core.at_message_start
+    assert not core.idle()
     assert not core.silent
     core.put_back(b"one")
     assert [core.next() for _ in range(2)] == [b"one", b"two"]
     assert bytes(core.next()) == b"last"
     assert core.next() is NOTHING
-    assert core.at_message_start
+    assert core.idle()
 
 
 def test_core_is_idle_between_messages_of_any_size(blobs):
@@ -353,6 +355,22 @@ def test_core_is_idle_between_messages_of_any_size(blobs):
         assert give(core, sent[:5]) is NOTHING
         assert not core.idle()
         assert bytes(give(core, sent[5:])) == body(size)
+
+
+def test_greeting_is_what_the_server_sent():
+    core = core_of(RLlinkClientSession(form="msgpack"))
+    core.silence = "its protocol is another"
+    assert raised(errors.DecodeError, give, core, b"hi\r\n").greeting == b"hi\r\n"
+
+
+@pytest.mark.parametrize("method", ["receive", "receive_whole"])
+def test_message_that_was_interrupted_ends_the_connection(blobs, method):
+    session = blobs()
+    setattr(session, method, Mock(side_effect=KeyboardInterrupt))
+    core = core_of(session)
+    raised(KeyboardInterrupt, give, core, blobs.frame(b"lost"))
+    assert core.phase == StreamPhase.CLOSED
+    assert "inside a message" in str(raised(errors.ConnectionClosed, core.next))
 
 
 @pytest.mark.parametrize("piece", [1, 3, 100])
@@ -547,5 +565,5 @@ def test_core_stays_consistent_under_any_order_of_events(seed, side, how, cut):
         assert core.sending == bool(core.waiting)
         assert core.sending == bool(core.output())
         if core.phase >= StreamPhase.READ_CLOSED:
-            assert not core.at_message_start
+            assert not core.idle()
             assert core.ended

@@ -190,7 +190,7 @@ class Connection(Owned):
             while event is not NOTHING or core.more:
                 if event is not NOTHING:
                     on_event(event)
-                event = NOTHING if core.at_message_start else core.next()
+                event = NOTHING if core.idle() else core.next()
         except BaseException as error:
             self._failed(error)
         if core.sending:
@@ -313,7 +313,7 @@ class Connection(Owned):
 
     def _waits(self) -> bool:
         """Return whether unread bytes or events are waiting; for another thread."""
-        return not self.core.at_message_start or self._readable()
+        return not self.core.idle() or self._readable()
 
     def _hand_over(self, prepare: Callable[[Any], object], message: Any) -> None:
         assert self._take_over is not None

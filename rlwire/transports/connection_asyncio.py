@@ -432,7 +432,7 @@ class AsyncConnection:
         """
         stream = self._stream
         if type(stream) is not SocketStream or not (
-            stream.reading and self.core.at_message_start and not self.core.sending
+            stream.reading and self.core.idle() and not self.core.sending
         ):
             return None
         self._recall = recall

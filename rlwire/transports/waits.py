@@ -273,10 +273,10 @@ class TaskLock:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._waiting.remove(turn)
-            else:  # it was passed on
+            if not turn.cancelled():  # it was passed on
                 self.release()
+            elif turn in self._waiting:  # else `release` has just skipped it
+                self._waiting.remove(turn)
             raise
 
     def release(self) -> None:

@@ -181,3 +181,19 @@ async def test_task_lock_passes_on_in_order_without_cancelled_tasks(passed_on: b
     assert [type(each) for each in found[::2]] == [asyncio.CancelledError] * 2
     assert ran == [1, 3]
     assert not lock.locked
+
+
+async def test_task_lock_may_be_released_before_a_cancelled_task_wakes() -> None:
+    lock = TaskLock()
+    lock.locked = True
+    for releases in (True, False):
+        task = asyncio.create_task(lock.wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        if releases:
+            lock.release()
+        (found,) = await asyncio.gather(task, return_exceptions=True)
+        assert type(found) is asyncio.CancelledError
+        assert lock.locked is not releases
+        assert not lock._waiting
+        lock.locked = True

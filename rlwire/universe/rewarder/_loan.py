@@ -102,7 +102,7 @@ class Loan:
 
         An action may be a tuple: see `RewarderServerSession.takes_action`.
         """
-        if not self._core.at_message_start:
+        if not self._core.idle():
             event = self._receive()
             if event is not None or self.ended:
                 return event

@@ -228,6 +228,25 @@ def test_step_of_a_borrowed_connection_is_one_message(counting):
         assert server.statistics()["messages"] <= before + 7  # the loop may take it back once
 
 
+def test_connection_is_borrowed_between_large_actions():
+    made = Counter()
+    made.action_space = spaces.Box(-1, 1, (8000,), np.float32)
+    with (
+        EnvironmentRewarder(lambda: made, "127.0.0.1:0", lockstep=True, auth=None) as server,
+        rlwire.make(server.url) as remote,
+    ):
+        remote.reset()
+        action = np.zeros(8000, np.float32)
+        for _ in range(20):
+            remote.step(action)
+        assert eventually(lambda: loan_of(server) is not None)
+        taken = 0
+        for _ in range(5):
+            remote.step(action)
+            taken += loan_of(server) is not None
+        assert taken >= 3  # the loop may take it back once
+
+
 def test_agent_that_sends_actions_without_reading_receives_all_steps(client):
     for _ in range(40):
         client.act([("Action", 1)])
