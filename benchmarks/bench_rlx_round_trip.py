@@ -114,12 +114,11 @@ def lines() -> Iterator[Line]:
             continue
         servers = [allowed[core]]
         pin(allowed[:1])
+        states = map(np.asarray, STATES[name])
         try:
             with (
                 updating(name, servers, spin) as update,
-                raw_exchange(
-                    raw_messages(sizes_of(name), map(np.asarray, STATES[name])), servers
-                ) as raw,
+                raw_exchange(raw_messages(sizes_of(name), states), servers) as raw,
             ):
                 times = take_turns({"ours": update, "raw": raw}, SECONDS, BLOCK)
         finally:
