@@ -194,11 +194,12 @@ class BackgroundServer(ABC):
 
         Raises:
             OSError: the server cannot listen on the address.
-            RlwireError: an error stopped the server.
+            RlwireError: an error stopped the server, now or before this call.
         """
         try:
             with stop_signals() as self._stopping:
                 if self._running is None:
+                    self._raise_fatal()
                     with contextlib.suppress(KeyboardInterrupt):  # the wait below returns at once
                         self.start()
                 reason = self._stopping.wait()
@@ -210,6 +211,9 @@ class BackgroundServer(ABC):
             # The previous signal handlers are restored: a second Ctrl-C interrupts.
             self._stopping = None
             self.stop()
+        self._raise_fatal()
+
+    def _raise_fatal(self) -> None:
         if self.fatal is not None:
             raise RlwireError(f"{self.url} stopped: {describe(self.fatal)}") from self.fatal
 

@@ -353,6 +353,7 @@ def test_learner_that_returns_no_weights_stops_its_server(wait, caplog):
     with rlwire.serve(Wrong(), URL) as server, Apart(server) as client:
         client.do("get_state").result(30)
         sending = client.do("send", [episode()], wait=wait)
+        assert wait or server.wait(30)  # before and after serve_forever begins
         raised_with(RlwireError, "learn.*SetState.*dict", server.serve_forever)
         assert not wait or isinstance(sending.exception(30), (ConnectionClosed, OSError))
     assert "SetState" in caplog.text
