@@ -13,5 +13,4 @@ cdef class FrameEncoder(Encoder):
 
 cpdef Py_ssize_t frame_size(object buffer, Py_ssize_t start, Py_ssize_t end, object maximum=*,
                             str limit=*) except -1
-cpdef object new_instance(type kind, dict attributes)
 cpdef object plain_episode(object given, type kind, object number)

@@ -17,10 +17,6 @@ from rlwire.codecs.msgpack.encoder cimport Encoder
 from rlwire.kernels cimport (RLW_OK, rlw_cursor, rlw_left, rlw_msgpack_put_array_head, rlw_msgpack_put_integer,
                              rlw_msgpack_put_map_head, rlw_put, rlw_status)
 
-cdef extern from "Python.h":
-    object PyType_GenericNew(type kind, object positional, void *named)
-    int PyObject_GenericSetDict(object instance, object attributes, void *context) except -1
-
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 
 cnp.import_array()
@@ -213,13 +209,6 @@ cdef class FrameEncoder(Encoder):
         return steps
 
 
-cpdef object new_instance(type kind, dict attributes):
-    """Return an instance of a dataclass with these attributes, without calling `__init__`."""
-    instance = PyType_GenericNew(kind, (), NULL)
-    PyObject_GenericSetDict(instance, attributes, NULL)
-    return instance
-
-
 cdef inline object _get(dict state, object name):
     cdef PyObject *found = PyDict_GetItem(state, name)
     return None if found == NULL else <object> found
@@ -254,18 +243,19 @@ cpdef object plain_episode(object given, type kind, object number):
         return None
     if type(started) is not int or started < 0 or _get(state, "infos") is not None:
         return None
-    return new_instance(kind, {
-        "observations": observations,
-        "actions": actions,
-        "rewards": rewards,
-        "terminated": terminated,
-        "truncated": truncated,
-        "outputs": {} if outputs is None else outputs,
-        "infos": None,
-        "id": name,
-        "started": started,
-        "lookback": 0,
-        "duration": duration if duration is not None and duration > 0.0 else 0.0,
-        "custom_data": {} if custom is None else custom,
-        "weights_seq_no": number,
-    })
+    # In the order of the fields of `Episode`.
+    return kind(
+        observations,
+        actions,
+        rewards,
+        terminated,
+        truncated,
+        {} if outputs is None else outputs,
+        None,
+        name,
+        started,
+        0,
+        duration if duration is not None and duration > 0.0 else 0.0,
+        {} if custom is None else custom,
+        number,
+    )

@@ -1,6 +1,6 @@
 # Types for messages.py, which is compiled.
 from rlwire.codecs.msgpack.decoder cimport Decoder
-from rlwire.codecs.rllink.frames cimport FrameEncoder, new_instance
+from rlwire.codecs.rllink.frames cimport FrameEncoder
 
 
 cdef class Codec:

@@ -18,14 +18,7 @@ import numpy as np
 
 from rlwire.codecs import msgpack
 from rlwire.codecs.rllink.episodes import Episode
-from rlwire.codecs.rllink.frames import (
-    FRAME_MAXIMUM,
-    HEAD,
-    FrameEncoder,
-    frame_size,
-    framed,
-    new_instance,
-)
+from rlwire.codecs.rllink.frames import FRAME_MAXIMUM, HEAD, FrameEncoder, frame_size, framed
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import Limits, checked
 
@@ -154,8 +147,7 @@ class Episodes(_Fields):
             )
         steps = _count(fields, "timesteps" if "timesteps" in fields else "env_steps")
         number = _count(fields, "weights_seq_no")
-        attributes = {"episodes": episodes, "timesteps": steps, "weights_seq_no": number}
-        return new_instance(cls, attributes)
+        return cls(episodes, steps, number)
 
 
 @dataclass(eq=False)
@@ -246,9 +238,6 @@ class SetState(_Fields):
         else:
             number = _count(state, "weights_seq_no", 0, "$.state") or 0
             state.pop("weights_seq_no", None)
-            if len(fields) == 1:
-                attributes = {"weights_seq_no": number, "state": state, "onnx": None, "mlir": None}
-                return new_instance(cls, attributes)
         onnx = _file(fields, "onnx_file")
         if onnx is not None:
             onnx = _gunzip(onnx, limits)
