@@ -12,10 +12,10 @@ from libc.stdint cimport uint32_t, uint8_t
 cimport numpy as cnp
 
 from rlwire.codecs._glue cimport open_range
-from rlwire.codecs._output cimport Output, close_output, open_output, output_parts, output_size
+from rlwire.codecs._output cimport Output, close_output, open_output, output_parts, output_size, put_ok
 from rlwire.codecs.msgpack.encoder cimport Encoder
-from rlwire.kernels cimport (RLW_OK, rlw_cursor, rlw_left, rlw_msgpack_put_array_head, rlw_msgpack_put_integer,
-                             rlw_msgpack_put_map_head, rlw_put, rlw_status)
+from rlwire.kernels cimport (rlw_cursor, rlw_left, rlw_msgpack_put_array_head, rlw_msgpack_put_integer,
+                             rlw_msgpack_put_map_head, rlw_put)
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 
@@ -88,12 +88,6 @@ def framed(bytes body not None) -> bytes:
     return head[:DIGITS] + body
 
 
-cdef inline int _checked(rlw_status status) except -1:
-    if status != RLW_OK:
-        raise MemoryError()
-    return 0
-
-
 cdef inline bint _has_rows(object column, Py_ssize_t count) noexcept:
     return (
         type(column) is cnp.ndarray
@@ -121,7 +115,7 @@ cdef class FrameEncoder(Encoder):
         return self._end(out)
 
     cdef int _begin(self, Output *out) except -1:
-        _checked(rlw_put(&out.writer, b"00000000", DIGITS))
+        put_ok(rlw_put(&out.writer, b"00000000", DIGITS))
         out.start = DIGITS
         return 0
 
@@ -160,10 +154,10 @@ cdef class FrameEncoder(Encoder):
             return False
         self._begin(out)
         out.items += 4 + len(message.episodes)
-        _checked(rlw_msgpack_put_map_head(&out.writer, 3 + (number is not None)))
+        put_ok(rlw_msgpack_put_map_head(&out.writer, 3 + (number is not None)))
         self._put_entry(out, "type", name)
         Encoder.write(self, out, "episodes")
-        _checked(rlw_msgpack_put_array_head(&out.writer, <uint32_t> len(message.episodes)))
+        put_ok(rlw_msgpack_put_array_head(&out.writer, <uint32_t> len(message.episodes)))
         for episode in <list> message.episodes:
             one = self._put_episode(out, episode) if type(episode) is kind else -2
             if one < 0:
@@ -194,7 +188,7 @@ cdef class FrameEncoder(Encoder):
         if episode.infos is not None or episode.custom_data or episode.lookback or started < 0:
             return -2
         out.items += 9
-        _checked(rlw_msgpack_put_map_head(&out.writer, 7 + timed + (PyDict_Size(outputs) > 0)))
+        put_ok(rlw_msgpack_put_map_head(&out.writer, 7 + timed + (PyDict_Size(outputs) > 0)))
         self._put_entry(out, "id_", episode.id)
         self._put_entry(out, "observations", observations)
         self._put_entry(out, "actions", actions)

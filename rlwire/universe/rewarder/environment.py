@@ -153,7 +153,7 @@ class RewarderEndpoint(Endpoint):
         except _LOST as error:
             self._lost = str(error)
             found = None
-        if found is None or found[1] is None:
+        if found is None:
             return self._step()
         return self._observation(found[1]), found[0], False, False, {}
 
