@@ -10,10 +10,11 @@ import zlib
 
 from cpython.buffer cimport PyBUF_ND, PyBUF_READ, PyBuffer_Release
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyObject_GetBuffer, Py_buffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
 
 from rlwire.kernels cimport *
 
@@ -48,39 +49,32 @@ def changed(object before, object after, Py_ssize_t tile=16) -> list:
     squares in pixels.
     """
     cdef Py_buffer old, new
-    cdef uint8_t *marks = NULL
-    cdef rlw_rfb_rect *rects = NULL
-    cdef size_t width, height, tiles, found, size = tile
+    cdef bytearray marks, memory
+    cdef uint8_t *marked
+    cdef rlw_rfb_rect *rects
+    cdef size_t width, height, found, size = tile
     if tile < 1:
         raise ValueError(f"tile must be at least 1, not {tile}")
+    memset(&new, 0, sizeof(new))
     _open_frame(before, &old)
     try:
         _open_frame(after, &new)
-    except BaseException:
-        PyBuffer_Release(&old)
-        raise
-    try:
         if old.shape[0] != new.shape[0] or old.shape[1] != new.shape[1]:
             raise ValueError("frames of different sizes cannot be compared")
         height, width = new.shape[0], new.shape[1]
-        tiles = ((width + size - 1) // size) * ((height + size - 1) // size)
-        marks = <uint8_t *> calloc(tiles, 1)
-        if marks == NULL:
-            raise MemoryError()
+        marks = bytearray(((width + size - 1) // size) * ((height + size - 1) // size))
+        marked = <uint8_t *> PyByteArray_AS_STRING(marks)
         with nogil:
             found = rlw_rfb_changed(
-                <const uint8_t *> old.buf, <const uint8_t *> new.buf, width, height, size, marks
+                <const uint8_t *> old.buf, <const uint8_t *> new.buf, width, height, size, marked
             )
         if found == 0:
             return []
-        rects = <rlw_rfb_rect *> malloc(found * sizeof(rlw_rfb_rect))
-        if rects == NULL:
-            raise MemoryError()
-        found = rlw_rfb_gather(marks, width, height, size, rects)
+        memory = bytearray(found * sizeof(rlw_rfb_rect))
+        rects = <rlw_rfb_rect *> PyByteArray_AS_STRING(memory)
+        found = rlw_rfb_gather(marked, width, height, size, rects)
         return [(rects[i].x, rects[i].y, rects[i].width, rects[i].height) for i in range(found)]
     finally:
-        free(marks)
-        free(rects)
         PyBuffer_Release(&old)
         PyBuffer_Release(&new)
 
@@ -93,18 +87,21 @@ cdef class RectangleEncoder:
         compression: 0 to 9.
     """
 
-    cdef rlw_rfb_encoder *_encoder
+    cdef rlw_rfb_encoder _encoder
     cdef object _compress
     cdef object _flush
     cdef object _error
-    cdef object _image
     cdef int _encoding
     cdef object _quality
 
     def __init__(self, object pixel_format, *, object encoding, object quality=None,
                  int compression=1):
-        cdef uint16_t[3] most
-        cdef uint8_t[3] shift
+        cdef uint16_t[3] most = [
+            pixel_format.red_max, pixel_format.green_max, pixel_format.blue_max
+        ]
+        cdef uint8_t[3] shift = [
+            pixel_format.red_shift, pixel_format.green_shift, pixel_format.blue_shift
+        ]
         if encoding not in ENCODINGS:
             raise ValueError(f"encoding must be one of {sorted(ENCODINGS)}, not {encoding!r}")
         if quality is not None and not 1 <= quality <= 100:
@@ -113,39 +110,18 @@ cdef class RectangleEncoder:
             raise ValueError(f"compression must be 0 to 9, not {compression}")
         self._encoding = encoding
         self._quality = quality
-        if self._encoder == NULL:
-            self._encoder = <rlw_rfb_encoder *> calloc(1, sizeof(rlw_rfb_encoder))
-            if self._encoder == NULL:
-                raise MemoryError()
-        most[0], most[1], most[2] = (
-            pixel_format.red_max, pixel_format.green_max, pixel_format.blue_max
-        )
-        shift[0], shift[1], shift[2] = (
-            pixel_format.red_shift, pixel_format.green_shift, pixel_format.blue_shift
-        )
-        if not rlw_rfb_pixels_init(
-            &self._encoder.pixels,
-            pixel_format.bits_per_pixel,
-            pixel_format.depth,
-            pixel_format.big_endian,
-            most,
-            shift,
-        ):
+        if not rlw_rfb_pixels_init(&self._encoder.pixels, pixel_format.bits_per_pixel,
+                                   pixel_format.depth, pixel_format.big_endian, most, shift):
             raise ValueError(f"the colours of {pixel_format!r} do not fit its bits")
         self._encoder.deflate = _deflate
         self._encoder.jpeg = NULL
         if quality is not None:
-            from PIL import Image
-
-            self._image = Image
             self._encoder.jpeg = _jpeg
         stream = compressor(compression)
         self._compress, self._flush = stream.compress, stream.flush
 
     def __dealloc__(self):
-        if self._encoder != NULL:
-            rlw_writer_free(&self._encoder.plain)
-            free(self._encoder)
+        rlw_writer_free(&self._encoder.plain)
 
     def encode(self, object frame, object areas) -> tuple:
         """Return the number of rectangles for these areas of a frame, and their bytes."""
@@ -171,7 +147,7 @@ cdef class RectangleEncoder:
                 rect = rlw_rfb_rect(x, y, width, height)
                 with nogil:
                     status = rlw_rfb_put_rect(
-                        self._encoder, &out, <const uint8_t *> view.buf, view.shape[1], &rect,
+                        &self._encoder, &out, <const uint8_t *> view.buf, view.shape[1], &rect,
                         self._encoding, &count
                     )
                 if status != RLW_OK:
@@ -200,13 +176,15 @@ cdef rlw_status _jpeg(
 ) noexcept with gil:
     cdef RectangleEncoder encoder = <RectangleEncoder> self
     try:
+        from PIL import Image
+
         size = stride * (height - 1) + 3 * width
         rows = PyMemoryView_FromMemory(<char *> rgb, size, PyBUF_READ)
         if height > 1 and stride != 3 * width:  # Pillow reads the end of the last row as well
             rows = b"".join(
                 [rows[i * stride : i * stride + 3 * width] for i in range(<Py_ssize_t> height)]
             )
-        image = encoder._image.frombuffer("RGB", (width, height), rows, "raw", "RGB", 0, 1)
+        image = Image.frombuffer("RGB", (width, height), rows, "raw", "RGB", 0, 1)
         file = io.BytesIO()
         image.save(file, "JPEG", quality=encoder._quality)
         return _put(out, file.getvalue())
