@@ -232,13 +232,13 @@ class _PageService(Service[AsyncConnection]):
                 sent = about
                 await page.send(json.dumps(about, default=str))
             if changes:
-                size, picture, area = (screen.width, screen.height), io.BytesIO(), around(changes)
-                rows = slice(area.y, area.y + area.height)
-                pixels = screen.framebuffer.pixels[rows, area.x : area.x + area.width].copy()
+                size, picture = (screen.width, screen.height), io.BytesIO()
+                x, y, width, height = around(*changes)
+                pixels = screen.framebuffer.pixels[y : y + height, x : x + width].copy()
                 kind = "PNG" if size[0] * size[1] <= _EXACT else "JPEG"
                 Image.fromarray(pixels).save(picture, kind, compress_level=1)
                 shown.clear()
-                await page.send(struct.pack(">4H", *size, area.x, area.y) + picture.getvalue())
+                await page.send(struct.pack(">4H", *size, x, y) + picture.getvalue())
                 await shown.wait()
 
 

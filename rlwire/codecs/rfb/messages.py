@@ -17,7 +17,8 @@ from rlwire.limits import DEFAULT, Limits
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-FENCE_BLOCK_BEFORE, FENCE_BLOCK_AFTER, FENCE_SYNC_NEXT, FENCE_REQUEST = 1, 2, 4, 1 << 31
+FENCE_BLOCK_BEFORE, FENCE_REQUEST = 1, 1 << 31
+FENCE_KNOWN = 7  # also block after, and synchronize the next
 
 UNTIL_LAST = 0xFFFF
 """The count of a FramebufferUpdate that ends with a LastRect."""

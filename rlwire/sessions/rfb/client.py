@@ -20,11 +20,11 @@ import math
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from operator import add
+from typing import Any
 
 from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
-from rlwire.codecs.rfb.handshake import CHALLENGE_SIZE
 from rlwire.codecs.rfb.messages import UNTIL_LAST, ClientMessage, Encoding, Fence, encode
 from rlwire.errors import (
     DeadlineExceeded,
@@ -34,8 +34,8 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.layer import Buffer, Layer, LayerPhase
-from rlwire.sessions.rfb.handshake import ClientHandshake
+from rlwire.sessions.layer import Buffer, LayerPhase
+from rlwire.sessions.rfb.handshake import ClientHandshake, RfbSession
 
 LOSSLESS: tuple[Encoding, ...] = (
     Encoding.TIGHT,
@@ -54,7 +54,6 @@ _ALLOCATED = 8  # a pixel of a new size costs as much as painting this many
 _REFILL = 0.05  # seconds between refills while more than one second's pixels are used up
 _KEPT = 128  # bytes of overhead for each rectangle in memory
 _ENDLESS = 1 << 62  # rectangles of an update that a LastRect ends
-_KNOWN_FLAGS = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
 
 _HEAD = 12  # bytes of a rectangle's head
 _ENCODING = 8  # the offset of its encoding
@@ -66,40 +65,18 @@ _DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    width: int
-    height: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Painted:
     """A complete update was painted: its rectangles, in that order."""
 
     rectangles: list[Rectangle]
 
 
-@dataclass(frozen=True, slots=True)
-class Resized:
-    """The framebuffer has a new size; old pixels that fit are kept."""
-
-    width: int
-    height: int
-
-
-Event: TypeAlias = Opened | Painted | Resized | rfb.Bell | Fence
-"""What `RfbClientSession.receive` returns; a Fence is a reply."""
-
-
-class RfbClientSession(Layer):
-    """A viewer's side of one connection.
+class RfbClientSession(RfbSession):
+    """A viewer's side of one connection. Events are `Painted`, `Bell`, and replies to a `Fence`.
 
     `update_timeout` is in seconds from the start of an update. `limits.pixels` limits the
     framebuffer and what is painted in a second, `received` an update, `string` a cut text.
     """
-
-    active = True
-    closes_first = True
 
     def __init__(
         self,
@@ -205,7 +182,7 @@ class RfbClientSession(Layer):
         self.phase = LayerPhase.OPEN
         self._outgoing += [rfb.SetPixelFormat(rfb.RGBX), rfb.SetEncodings(self._encodings)]
         self._request(incremental=False)
-        return [Opened(init.width, init.height, init.name)]
+        return []
 
     def _begin_update(self, message: Buffer) -> list[Any]:
         count = _count(message, 0)
@@ -224,7 +201,6 @@ class RfbClientSession(Layer):
         _, count, ended = self._run
         count = count or 1  # one large rectangle, whose size was known before it was complete
         self._left = 0 if ended else self._left - count
-        events: list[Any] = []
         if message[offset + _ENCODING] < _PSEUDO:
             self._unpainted.append((message, offset, count))
             self._held += size + count * _KEPT
@@ -232,8 +208,8 @@ class RfbClientSession(Layer):
             self._held += size
             # DesktopSize: of the requested pseudo-encodings, rectangles have it and LastRect only.
             width, height = struct.unpack_from(">HH", message, offset + 4)
-            events = self._resize(width, height)
-        return events if self._left else events + self._end_update()
+            self._resize(width, height)
+        return [] if self._left else self._end_update()
 
     def _end_update(self) -> list[Any]:
         self._paint()
@@ -244,7 +220,7 @@ class RfbClientSession(Layer):
         if not self.continuous:
             self._request(incremental=True)
         # None: the transport then calls `output`.
-        return [painted] if self.continuous else [painted, None]
+        return [painted, None] if self._outgoing else [painted]
 
     def _paint(self) -> None:
         unpainted, self._unpainted = self._unpainted, []
@@ -259,14 +235,14 @@ class RfbClientSession(Layer):
             self._painted += painted
             self._changed += painted
         if len(self._changed) > _CHANGES:
-            self._changed = [around(self._changed)]
+            self._changed = [Rectangle(*around(*self._changed), int(Encoding.RAW))]
 
-    def _resize(self, width: int, height: int) -> list[Any]:
+    def _resize(self, width: int, height: int) -> None:
         framebuffer = self.framebuffer
         assert framebuffer is not None
         self._paint()  # earlier rectangles are of the old size
         if (width, height) == (framebuffer.width, framebuffer.height):
-            return []
+            return
         self._check_size(width, height)
         self._pay(_ALLOCATED * width * height)
         most = self._decoder.most
@@ -282,7 +258,6 @@ class RfbClientSession(Layer):
         if self.continuous:
             self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, width, height))
         self._request(incremental=False)
-        return [Resized(width, height)]
 
     def _pay(self, pixels: float) -> None:
         """Count pixels: the server chooses how many updates and sizes it sends, and when."""
@@ -309,7 +284,7 @@ class RfbClientSession(Layer):
                 if not flags & rfb.FENCE_REQUEST:
                     return [message]
                 # Everything before it is in the framebuffer, and replies are sent in order.
-                self._outgoing.append(Fence(flags & _KNOWN_FLAGS, payload))
+                self._outgoing.append(Fence(flags & rfb.FENCE_KNOWN, payload))
             case rfb.EndOfContinuousUpdates():  # the first one announces support, later ones end it
                 if self.continuous:
                     self.continuous = False
@@ -353,11 +328,6 @@ class RfbClientSession(Layer):
             raise LocalProtocolError("cannot send: the server has not announced support for Fence")
         return encode(message)
 
-    def redact(self, data: Buffer, sent: bool) -> Buffer:
-        """Return a message without a challenge or its response, for a recording."""
-        secret = self.framebuffer is None and len(data) == CHALLENGE_SIZE
-        return b"*" * len(data) if secret else data
-
     def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not isinstance(error, RemoteProtocolError):
             self.phase = LayerPhase.CLOSED
@@ -398,12 +368,12 @@ def _count(buffer: Buffer, offset: int) -> int:
     return buffer[offset + 2] << 8 | buffer[offset + 3]
 
 
-def around(rectangles: list[Rectangle]) -> Rectangle:
-    """Return the smallest rectangle around all of them."""
-    left, top = min(r.x for r in rectangles), min(r.y for r in rectangles)
-    right = max(r.x + r.width for r in rectangles)
-    bottom = max(r.y + r.height for r in rectangles)
-    return Rectangle(left, top, right - left, bottom - top, int(Encoding.RAW))
+def around(*areas: Iterable[int]) -> tuple[int, int, int, int]:
+    """Return x, y, width and height of the smallest rectangle around all of them."""
+    lefts, tops, widths, heights, *_ = zip(*areas, strict=True)
+    right = max(map(add, lefts, widths))
+    bottom = max(map(add, tops, heights))
+    return min(lefts), min(tops), right - min(lefts), bottom - min(tops)
 
 
 def _all_encodings(

@@ -14,10 +14,23 @@ from rlwire.codecs.rfb.handshake import Security, ServerInit, Version
 from rlwire.codecs.rfb.messages import Buffer
 from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
+from rlwire.sessions.layer import Layer, LayerPhase
 from rlwire.sessions.passwords import PasswordCheck
 
 _VERSIONS: Final[tuple[Version, ...]] = ((3, 3), (3, 7), (3, 8))
 _BEGINNING: Final = b"RFB "
+
+
+class RfbSession(Layer):
+    """What both sides of a connection share."""
+
+    active = True
+    closes_first = True
+
+    def redact(self, data: Buffer, sent: bool) -> Buffer:
+        """Return a message without a challenge or its response, for a recording."""
+        secret = self.phase is not LayerPhase.OPEN and len(data) == handshake.CHALLENGE_SIZE
+        return b"*" * len(data) if secret else data
 
 
 class Stage(Enum):

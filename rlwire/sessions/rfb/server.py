@@ -13,6 +13,7 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,13 +21,14 @@ import numpy.typing as npt
 
 from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
-from rlwire.codecs.rfb.handshake import CHALLENGE_SIZE, ServerInit, encode_server_init
+from rlwire.codecs.rfb.handshake import ServerInit, encode_server_init
 from rlwire.codecs.rfb.messages import Encoding, Fence, KeyEvent, PointerEvent, encode
 from rlwire.errors import LocalProtocolError, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.layer import Buffer, Layer, LayerPhase
+from rlwire.sessions.layer import Buffer, LayerPhase
 from rlwire.sessions.passwords import PasswordCheck
-from rlwire.sessions.rfb.handshake import ServerHandshake
+from rlwire.sessions.rfb.client import around
+from rlwire.sessions.rfb.handshake import RfbSession, ServerHandshake
 
 Input: TypeAlias = KeyEvent | PointerEvent
 Area: TypeAlias = tuple[int, int, int, int]
@@ -34,7 +36,6 @@ Area: TypeAlias = tuple[int, int, int, int]
 Frame: TypeAlias = npt.NDArray[np.uint8]
 """Pixels: (height, width, 3)."""
 
-_KNOWN_FLAGS: Final = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
 _REASON: Final = 500  # characters of an error text that is sent to the viewer
 _numbers = itertools.count(-1, -1)  # of frames that only one viewer has
 _SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
@@ -63,6 +64,13 @@ class UpdateFormat(NamedTuple):
     compression: int
 
 
+def _encoder_of(wanted: UpdateFormat) -> RectangleEncoder:
+    pixel_format, encoding, quality, compression = wanted
+    return RectangleEncoder(
+        pixel_format, encoding=encoding, quality=quality, compression=compression
+    )
+
+
 class FrameEncoder:
     """The frame and its encoded updates, shared by the sessions of one server in one thread."""
 
@@ -77,7 +85,7 @@ class FrameEncoder:
         self.name = name
         self.limits = DEFAULT if limits is None else limits
         self.counts: Counter[str] = Counter()
-        self._encoders: dict[UpdateFormat, RectangleEncoder] = {}
+        self.encoder = lru_cache(_ENCODERS)(_encoder_of)
         self._number = -1  # of the frame that the rest belongs to
         self._kept = 0  # bytes
         self._areas: dict[int, list[Area]] = {}
@@ -118,18 +126,6 @@ class FrameEncoder:
             count, data = encoder.encode(now.frame, [(0, 0, width, height)])
         return count, data
 
-    def encoder(self, wanted: UpdateFormat) -> RectangleEncoder:
-        found = self._encoders.pop(wanted, None)
-        if found is None:
-            pixel_format, encoding, quality, compression = wanted
-            found = RectangleEncoder(
-                pixel_format, encoding=encoding, quality=quality, compression=compression
-            )
-            if len(self._encoders) == _ENCODERS:
-                del self._encoders[next(iter(self._encoders))]
-        self._encoders[wanted] = found
-        return found
-
     def _turn_to(self, now: NumberedFrame) -> None:
         if (
             now.number != self._number
@@ -141,14 +137,12 @@ class FrameEncoder:
             self._encoded.clear()
 
 
-class RfbServerSession(Layer):
+class RfbServerSession(RfbSession):
     """One viewer's connection.
 
     Sessions share `frames`. Without a password all viewers are admitted.
     """
 
-    active = True
-    closes_first = True
     ends_by_reset = True
 
     def __init__(
@@ -210,11 +204,6 @@ class RfbServerSession(Layer):
         """Raise LocalProtocolError: the session sends updates by itself, and nothing else."""
         raise LocalProtocolError(f"an RFB server cannot send {type(event).__name__}")
 
-    def redact(self, data: Buffer, sent: bool) -> Buffer:
-        """Return a message without a challenge or its response, for a recording."""
-        secret = self.phase is not LayerPhase.OPEN and len(data) == CHALLENGE_SIZE
-        return b"*" * len(data) if secret else data
-
     def reject(self, error: RlwireError) -> list[Buffer]:
         before, self.phase = self.phase, LayerPhase.CLOSED
         if before is not LayerPhase.OPENING:
@@ -245,11 +234,11 @@ class RfbServerSession(Layer):
                 width, height = min(width, self._size[0] - x), min(height, self._size[1] - y)
                 if width > 0 and height > 0:
                     area = (x, y, width, height)
-                    self._requested = _around(self._requested, area)
+                    self._requested = around(self._requested or area, area)
                     if not incremental:
-                        self._full = _around(self._full, area)
+                        self._full = around(self._full or area, area)
             case Fence(flags, payload) if flags & rfb.FENCE_REQUEST:
-                self._outgoing.append(encode(Fence(flags & _KNOWN_FLAGS, payload)))
+                self._outgoing.append(encode(Fence(flags & rfb.FENCE_KNOWN, payload)))
             case rfb.SetPixelFormat(pixel_format):
                 self._format = self._format._replace(pixel_format=pixel_format)
             case rfb.SetEncodings(numbers):
@@ -359,15 +348,6 @@ class RfbServerSession(Layer):
 
 def _level(numbers: Sequence[int], lowest: int) -> int | None:
     return next((one - lowest for one in numbers if lowest <= one <= lowest + 9), None)
-
-
-def _around(one: Area | None, other: Area) -> Area:
-    if one is None:
-        return other
-    x, y = min(one[0], other[0]), min(one[1], other[1])
-    right = max(one[0] + one[2], other[0] + other[2])
-    bottom = max(one[1] + one[3], other[1] + other[3])
-    return (x, y, right - x, bottom - y)
 
 
 def _cut(areas: Sequence[Area], to: Area) -> list[Area]:

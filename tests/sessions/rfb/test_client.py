@@ -23,7 +23,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rfb.client import Opened, Painted, Resized, RfbClientSession
+from rlwire.sessions.rfb.client import Painted, RfbClientSession
 from rlwire.streams import StreamPhase
 from tests.ends import End
 from tests.mutating import mutated
@@ -108,7 +108,7 @@ def test_client_connects_to_each_version_without_a_password(theirs, ours, said, 
     assert peer.read() == b""
     assert not peer.core.opened
     data = handshake.encode_version(theirs) + greeting(ours)[handshake.VERSION_SIZE :]
-    assert peer.feed(data) == [Opened(WIDTH, HEIGHT, "desk")]
+    assert peer.feed(data) == []
     assert peer.session.version == ours
     start = handshake.encode_version(ours) + said + b"\1"
     heard = peer.read()
@@ -129,7 +129,8 @@ def test_client_connects_to_each_version_with_a_password(version):
     assert peer.read() == respond(CHALLENGE, "secret")
     peer.feed(bytes(4))
     assert peer.read() == b"\0"
-    assert peer.feed(init()) == [Opened(WIDTH, HEIGHT, "desk")]
+    assert peer.feed(init()) == []
+    assert peer.core.opened
 
 
 ASKED = b"RFB 003.008\n\1\2"  # for a password
@@ -358,8 +359,7 @@ def test_desktop_size_rectangle_resizes_the_framebuffer():
     peer = opened()
     peer.feed(update(rectangle(colour=(9, 9, 9))))
     peer.read()
-    resized, painted = peer.feed(update(sign(m.Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
-    assert (resized, painted) == (Resized(3, 5), Painted([]))
+    assert peer.feed(update(sign(m.Encoding.DESKTOP_SIZE, 0, 0, 3, 5))) == [Painted([])]
     framebuffer = peer.session.framebuffer
     assert framebuffer.pixels.shape == (5, 3, 3)
     assert framebuffer.pixels[0, 0].tolist() == [9, 9, 9]

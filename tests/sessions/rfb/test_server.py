@@ -355,7 +355,7 @@ def test_encoders_are_bounded_when_a_viewer_changes_its_options(desk):
         peer.encodings(Encoding.TIGHT, Encoding.COMPRESS_0 + i % 10, Encoding.QUALITY_0 + i % 7)
         peer.request()
         peer.messages()
-    assert len(desk.screen._encoders) <= 16
+    assert desk.screen.encoder.cache_info().currsize <= 16
 
 
 @pytest.mark.parametrize("kind", [Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE])
