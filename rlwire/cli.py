@@ -120,9 +120,6 @@ _MODULES: Final = {
     "inspect": (
         "recording.inspecting", "INFO", "show the messages of a recording or a connection"
     ),
-    "export": (
-        "recording.exporting", "INFO", "write a recording's steps and pictures for Foxglove"
-    ),
     "replay": ("recording.replaying", "INFO", "play a recording against a live peer, and compare"),
 }  # fmt: skip
 

@@ -184,7 +184,7 @@ def loaded_by(modules):
 
 
 PROTOCOL_ROOMS = {"codecs", "sessions", "environments", *ROOMS}
-EXTRAS = {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch", "PIL"}
+EXTRAS = {"gymnasium", "ale_py", "tensorboardX", "rich", "torch", "PIL"}
 
 
 @pytest.mark.parametrize(

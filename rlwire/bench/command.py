@@ -14,10 +14,9 @@ from typing import Any
 from rlwire.bench.measuring import LeftOut, measure
 from rlwire.bench.payloads import PAYLOADS, played, record
 from rlwire.bench.processes import BenchError, Cores, Unfit, allowed_cores, machine, pin, versions
-from rlwire.bench.report import PINNING, Run, as_json, save_plot, show
+from rlwire.bench.report import PINNING, Run, as_json, show
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS, Row
-from rlwire.errors import optional
 
 ROW_SECONDS = 4.0
 RUN_SECONDS = 12.0  # of measuring by default; recording and starting servers add to it
@@ -58,16 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--over", choices=("tcp", "unix", "shm"), default="tcp", help=text)
     text = "write results as JSON; with - to standard output, and the table to standard error"
     add("--json", type=Path, metavar="FILE", help=text)
-    add("--plot", type=Path, metavar="FILE.png", help="draw a chart")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.plot is not None:
-        with optional("matplotlib", "plot"):
-            import matplotlib  # noqa: F401
-    for path in (args.json, args.plot):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise BenchError(f"cannot write {path}: there is no directory {path.parent}")
+    if args.json is not None and not args.json.absolute().parent.is_dir():
+        raise BenchError(f"cannot write {args.json}: there is no directory {args.json.parent}")
     table = sys.stderr if args.json == Path("-") else sys.stdout
     before, cores = allowed_cores(), _cores(args.pin)
     sys.path.append(os.getcwd())  # for --env, as `rlwire serve` does
@@ -91,8 +85,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         text = json.dumps(as_json(outcome), indent=2) + "\n"
         _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")
-    if args.plot is not None:
-        save_plot(outcome, args.plot)
     return 0
 
 

@@ -1,18 +1,14 @@
-"""The table, JSON and chart of a run."""
+"""The table and JSON of a run."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, TextIO
-
-import numpy as np
 
 from rlwire.bench.measuring import BATCHES, TURN, LeftOut, Result
 from rlwire.bench.rivals import RIVALS
-from rlwire.errors import optional
 
 SCHEMA = 3  # version of the JSON; changes when a field changes its meaning or is removed
 
@@ -193,47 +189,3 @@ def as_json(run: Run) -> dict[str, Any]:
     """Return the fields of `Run` and ``schema`` as JSON values; times in microseconds."""
     fields = asdict(run)
     return {"schema": SCHEMA, "rows": fields.pop("results"), **fields}
-
-
-_RIVAL, _OURS = "#9aa5b1", "#1f6fb2"
-
-
-def _most(values: Sequence[float]) -> float:
-    """Return where an axis ends, so that one long bar does not hide the others' differences."""
-    return float(min(max(values), 4 * np.median(values)))
-
-
-def save_plot(run: Run, path: Path) -> None:
-    with optional("matplotlib", "plot"):
-        # Without pyplot, which would choose a backend for the process.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-    results = by_payload_and_time(run.results)
-    at = np.arange(len(results))
-    figure = Figure(figsize=(11, 1.8 + 0.4 * len(results)), layout="constrained")
-    FigureCanvasAgg(figure)
-    times, overheads = figure.subplots(1, 2, sharey=True)
-    ratio = [each.overhead.p50 for each in results]
-    for axes, values, unit, text in (
-        (times, [each.round_trip.p50 for each in results], "microseconds a step", microseconds),
-        (overheads, ratio, "times a raw exchange of as many bytes", "{:.2f}x".format),
-    ):
-        colours = [_RIVAL if each.protocol in RIVALS else _OURS for each in results]
-        limit = _most(values)
-        bars = axes.barh(at, np.minimum(values, limit), 0.7, color=colours)
-        # A bar that leaves the axis keeps its figure.
-        axes.bar_label(
-            bars, [f" {text(each)}{' →' if each > limit else ''}" for each in values], fontsize=8
-        )
-        axes.set_xlim(0, limit * 1.25)
-        axes.set_xlabel(f"{unit}: shorter is better")
-        axes.grid(axis="x", color="#dddddd", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    times.set_yticks(at, [f"{each.payload}, {each.protocol}" for each in results])
-    times.set_ylim(len(results) - 0.4, -0.6)
-    where = f"{run.machine['system']}, {run.machine['processor']}, {PINNING[run.pin]}"
-    where = f"blue: rlwire; grey: other libraries. {where}"
-    figure.supxlabel(where, fontsize=8, color="#555555")
-    figure.savefig(path, dpi=130)

@@ -62,8 +62,6 @@ def inspect(folder):
     assert ['"step": 10412' in line for line in rest[:2]] == [True, True]
     assert "TERMINATED" in rest[3]
     assert [line.split()[2] for line in rest[4:] if line.endswith("terminated")] == ["471"]
-    assert (folder / "run-foxglove.mcap").stat().st_size > 10_000
-    assert (folder / "run-foxglove.json").exists()
     assert rest[-1].startswith("1 passed")  # the test against a recording
 
 
