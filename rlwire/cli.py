@@ -175,16 +175,8 @@ _HEADERS: Final = (
 )
 
 
-class _StoreText(argparse.Action):
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        text = values if isinstance(values, str) else "true"
-        namespace.texts = [*namespace.texts, (self.dest, text)]
+def _named(name: str, text: str) -> tuple[str, str]:
+    return name, text
 
 
 def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) -> None:
@@ -214,15 +206,12 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
             continue
         group = parser if option.name not in own else last if option.name in shared else first
         more = "; may be repeated" if option.many else ""
-        takes: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"nargs": 0}
-        group.add_argument(
-            option.flag,
-            dest=option.name,
-            action=_StoreText,
-            default=argparse.SUPPRESS,
-            help=(option.help + more).replace("%", "%%"),
-            **takes,
-        )
+        takes: dict[str, Any] = {"action": "append_const", "const": (option.name, "true")}
+        if option.metavar:
+            named = functools.partial(_named, option.name)
+            takes = {"action": "append", "metavar": option.metavar, "type": named}
+        text = (option.help + more).replace("%", "%%")
+        group.add_argument(option.flag, dest="texts", help=text, **takes)
     shown = list(protocols().values()) if record is None else [record]
     if side == "player":
         shown = [each for each in shown if each.caller == "environment" and side in each.options]
