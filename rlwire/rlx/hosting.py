@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from rlwire.environments.loading import load
 from rlwire.errors import describe, quoted
@@ -17,8 +16,6 @@ from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
-
-_AVERAGED = 100  # rewards
 
 # RELAAX's README, "Message exchange". The reason follows after a colon.
 FAILURES = {
@@ -87,13 +84,7 @@ class AgentHandler:
         self._peer = peer
         self._hang_up = hang_up
         self._agent: Any = None
-        self._count, self._sum = 0, 0.0  # of rewards since the last average
         self._text_logged = False
-        self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "init": self._init,
-            "reset": self._reset,
-            "update_metrics": self._update_metrics,
-        }
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any] | DeferredReply:
         """Return the reply to one command; any exception of the agent becomes an error reply."""
@@ -103,9 +94,8 @@ class AgentHandler:
                 # The hot path. The session rejects an update before init, so there is an agent.
                 # RELAAX calls it by keyword.
                 reward, terminal = message.get("reward"), message.get("terminal", False)
-                if reward is not None and self._average(reward):
+                if reward is not None and type(reward) is not float:
                     reward = self._parse("reward", reward)
-                    self._average(reward)
                 if terminal is not False and terminal is not True:
                     terminal = self._parse("terminal", terminal)
                 state = message.get("state")
@@ -113,7 +103,11 @@ class AgentHandler:
                 if type(action) is DeferredReply:
                     return action.then(self._acted, message)
                 return {"response": "action", "data": action}
-            return self._handlers[command](message)
+            if command == "update_metrics":
+                return self._update_metrics(message["data"])
+            if command == "init":
+                return self._acknowledge(message, "ready", message.get("exploit", False))
+            return self._acknowledge(message, "done")
         except BaseException as error:
             return self.failure(message, error)
 
@@ -143,25 +137,21 @@ class AgentHandler:
                 raise
         return self._agent
 
-    def _init(self, message: dict[str, Any]) -> dict[str, Any]:
-        result = self._get_agent().init(message.get("exploit", False))
-        if result:
-            return {"response": "ready"}
-        return self._refused("init", result)
+    def _acknowledge(self, message: dict[str, Any], response: str, *args: Any) -> dict[str, Any]:
+        """Call the agent's method of this name; a false result is an error reply."""
+        command, agent = message["command"], self._get_agent()
+        method = getattr(agent, command, None)
+        if method is None:  # three of RELAAX's agents have no reset
+            reason = f"agent {type(agent).__name__} has no method {command}"
+        elif result := method(*args):
+            return {"response": response}
+        else:
+            reason = f"the agent's {command}() returned {quoted(result)}"
+        text = f"{FAILURES[command]}: {reason}"
+        self._factory.log.warning("%s: %s", self._peer, text)
+        return _error(text)
 
-    def _reset(self, message: dict[str, Any]) -> dict[str, Any]:
-        agent = self._get_agent()
-        if not hasattr(agent, "reset"):
-            text = f"{FAILURES['reset']}: agent {type(agent).__name__} has no method reset"
-            self._factory.log.warning("%s: %s", self._peer, text)
-            return _error(text)
-        result = agent.reset()
-        if result:
-            return {"response": "done"}
-        return self._refused("reset", result)
-
-    def _update_metrics(self, message: dict[str, Any]) -> dict[str, Any]:
-        entries = message["data"]
+    def _update_metrics(self, entries: list[dict[str, Any]]) -> dict[str, Any]:
         for entry in entries:  # check all before the first is reported
             if entry["method"] not in METHODS:
                 raise ValueError(
@@ -172,8 +162,10 @@ class AgentHandler:
                     f"a metric's name has at most {LONGEST_NAME} characters, "
                     f"not {len(entry['name'])}"
                 )
-        self._get_agent()
-        sink = self._sink()
+        # As in RELAAX: the agent's own attribute, which it may set as late as in init().
+        sink = getattr(self._get_agent(), "metrics", None)
+        if not all(callable(getattr(sink, method, None)) for method in METHODS):
+            sink = self._factory.metrics
         for entry in entries:
             getattr(sink, entry["method"])(name=entry["name"], y=entry["y"], x=entry["x"])
         return {"response": "done"}
@@ -197,46 +189,6 @@ class AgentHandler:
                 *(self._peer, name, quoted(value), quoted(plain)),
             )
         return plain
-
-    def _refused(self, command: str, result: object) -> dict[str, Any]:
-        text = f"{FAILURES[command]}: the agent's {command}() returned {quoted(result)}"
-        self._factory.log.warning("%s: %s", self._peer, text)
-        return _error(text)
-
-    def _sink(self) -> Any:
-        # As in RELAAX: the agent's own attribute, which it may set as late as in init().
-        own = getattr(self._agent, "metrics", None)
-        if callable(getattr(own, "scalar", None)) and callable(getattr(own, "histogram", None)):
-            return own
-        return self._factory.metrics
-
-    def _average(self, reward: Any) -> bool:
-        """Report the average of every 100 rewards; each item of a list or array counts.
-
-        If one is text, add none and return True.
-        """
-        if type(reward) is float:
-            self._sum += reward
-            self._count += 1
-        else:
-            if isinstance(reward, (str, list)):
-                # NumPy would pad each string of a list to the longest.
-                kinds = {type(reward)} if isinstance(reward, str) else set(map(type, reward))
-                if not kinds <= {int, float, bool}:
-                    return str in kinds
-            values = np.asarray(reward)
-            if values.dtype.kind not in "buif":
-                return False
-            self._sum += float(values.sum())
-            self._count += values.size
-        if self._count >= _AVERAGED:
-            average, self._sum, self._count = self._sum / self._count, 0.0, 0
-            try:
-                self._sink().scalar("average_reward", average)
-            except Exception:
-                text = "%s: can't report average_reward"
-                self._factory.log.warning(text, self._peer, exc_info=True)
-        return False
 
 
 def _parse_text(text: str) -> Any:
@@ -266,20 +218,17 @@ def _bound(agent: Callable[..., Any], parameter_server: Any, metrics: Any) -> Ca
         signature = inspect.signature(agent)
     except ValueError:  # written in C, without a signature
         return partial(agent, parameter_server)
-    parameters = signature.parameters.values()
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    named = signature.parameters.get("metrics")
-    arguments: tuple[Any, ...] = (parameter_server,)
-    keywords: dict[str, Any] = {}
-    if named is not None and named.kind in (named.POSITIONAL_OR_KEYWORD, named.KEYWORD_ONLY):
-        keywords = {"metrics": metrics}
-    elif len(positional) > 1 and positional[1].default is inspect.Parameter.empty:
-        arguments = (parameter_server, metrics)
-    try:
-        signature.bind(*arguments, **keywords)
-    except TypeError as error:
-        raise TypeError(
-            f"agent {agent!r} must be callable with (parameter_server) or "
-            f"(parameter_server, metrics), but {error}"
-        ) from None
-    return partial(agent, *arguments, **keywords)
+    ways: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((parameter_server,), {}),
+        ((parameter_server, metrics), {}),
+    ]
+    if "metrics" in signature.parameters:
+        ways.insert(0, ((parameter_server,), {"metrics": metrics}))
+    for arguments, keywords in ways:
+        with suppress(TypeError):
+            signature.bind(*arguments, **keywords)
+            return partial(agent, *arguments, **keywords)
+    raise TypeError(
+        f"agent {agent!r} must be callable with (parameter_server) or (parameter_server, metrics), "
+        f"but has the signature {signature}"
+    )

@@ -24,7 +24,6 @@ class Server(StreamServer):
     Each connection has its own agent, made at the first command. If the agent raises, the client
     receives an error reply. If the agent cannot be made, the server also closes the connection.
     When a connection ends, the server calls the agent's `close` or `disconnected`, if it has one.
-    The metric `average_reward` is the average of every 100 rewards of a connection.
 
     The agent is a class, a callable or ``"module:name"``, called with the parameter server and, if
     it accepts them, the metrics. An agent has ``init(exploit)`` and ``reset()``, which return a

@@ -247,36 +247,6 @@ def test_command_with_an_invalid_measure_reports_none(wrong, text):
     assert len(sink.calls) == 1
 
 
-def test_failed_metrics_sink_does_not_fail_the_update(caplog):
-    class Full(Recorder):
-        def scalar(self, name, y, x=None):
-            raise OSError("disk full")
-
-    host = host_of(Agent, Full())
-    replies = [host.answer({**UPDATE, "reward": 1.0})["response"] for _ in range(100)]
-    assert replies == ["action"] * 100
-    assert "can't report average_reward" in caplog.text
-
-
-@pytest.mark.each(
-    ("rewards", "averages"),
-    [
-        ([1.0, 2.0, 3.0, 5.0], [1.5, 4.0]),
-        ([1, True, np.float32(3.0), np.int64(5)], [1.0, 4.0]),
-        ([[1.0, 2.0], [3.0, 5.0, 10.0]], [1.5, 6.0]),
-        ([np.array([1.0, 2.0]), np.zeros((0,))], [1.5]),
-        (["text", {}, [None], [[1.0], [1.0, 2.0]], object(), 4.0, 6.0], [5.0]),
-    ],
-)
-def test_rewards_are_averaged_over_their_interval(rewards, averages):
-    metrics = Recorder()
-    host = host_of(Agent, metrics)
-    for reward in rewards:
-        for _ in range(50):
-            host.answer({**UPDATE, "reward": reward})
-    assert metrics.calls == [("average_reward", average, None) for average in averages]
-
-
 def test_text_rewards_allocate_no_more_than_their_bytes():
     texts = ["1" * 100_000] + ["1"] * 200  # as an array of texts 80 MB
     host = host_of(Agent)
