@@ -22,15 +22,8 @@ from rlwire.rlx.config import Options
 
 _SHIPPED = "rlwire.relaax.algorithms"
 
-# RELAAX's algorithms, and those that come closest: docs/howto/applications.md.
-_SIMILAR = {
-    "policy-gradient": "algorithm:pg",
-    "da3c": "algorithm:pg or rllib:IMPALA",
-    "trpo": "rllib:PPO",
-    "dppo": "rllib:PPO --runners N",
-    "dqn": "rllib:DQN",
-    "ddpg": "rllib:SAC",
-}
+# RELAAX's algorithms, and the closest of RLlib's: docs/howto/applications.md.
+_SIMILAR = {"da3c": "IMPALA", "trpo": "PPO", "dppo": "PPO", "dqn": "DQN", "ddpg": "SAC"}
 
 
 @dataclass(frozen=True)
@@ -93,14 +86,9 @@ def load_algorithm(
 
 
 def instead_of(name: str) -> str:
-    """Return how to go on without an algorithm of RELAAX, for errors; "" for other names."""
-    similar = _SIMILAR.get(name.replace("_", "-"))
-    if similar is None:
-        return ""
-    return (
-        f"; serve a similar one (rlwire serve {similar} rlx://HOST:PORT), or use RELAAX's own: "
-        f"relaax run servers, and rlwire run environment with the same app.yaml"
-    )
+    """Return the remedy for a name of RELAAX's, for errors; "" for other names."""
+    similar = _SIMILAR.get(name)
+    return f"; a similar one: rlwire serve rllib:{similar} rlx://HOST:PORT" if similar else ""
 
 
 _FILES = {"Agent": "agent", "ParameterServer": "parameter_server"}

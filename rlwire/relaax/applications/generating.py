@@ -5,12 +5,10 @@ Replaced files and folders are kept, as ``app.yaml.~1~`` and ``environment.~1~``
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +20,9 @@ logger = logging.getLogger(__name__)
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 
-ENVIRONMENTS = {"bandit": "bandit", "gym": "gym", "openai-gym": "gym", "ale": "gym"}
-"""Names of environments, and the template with the program of each."""
-_ALIASES = {"openai-gym": "gym"}  # RELAAX's name
-_WITHOUT_TEMPLATE = {  # RELAAX's
-    "deepmind-lab": "copy RELAAX's folder environment, which imports deepmind_lab, into an "
-    "application made with -e bandit, and set environment/run to the command that starts it",
-    "vizdoom": "use -e gym, and set environment/name to one of the package vizdoom, such as "
-    "vizdoom.gymnasium_wrapper:VizdoomBasic-v0",
-}
+ENVIRONMENTS = {"bandit": "bandit", "gym": "gym", "openai-gym": "gym", "ale": "ale"}
+"""Names of environments, and the template of each; openai-gym is RELAAX's name."""
+_PROGRAMS = {"ale": "gym"}  # a template with the program of another
 ALGORITHMS = ("bandit", "pg")
 
 
@@ -63,36 +55,27 @@ def generate(
 ) -> None:
     """Replace an application's environment by a template, or copy an algorithm into it.
 
-    Replaces the section of the environment too. Copies the algorithm to the folder ``algorithm``,
-    and sets its path in the file.
+    Copies the algorithm to the folder ``algorithm``, and sets its path in the file. Replaces the
+    sections as `configure` does, except one that names the algorithm already.
     """
     folder = Path(config).resolve().parent
+    section = read_application(config).algorithm
+    known = section is not None and section.name == algorithm
+    path = None if algorithm is None else "./algorithm"
+    configure(environment, None if known else algorithm, config, path)
     if environment is not None:
-        section = _yaml().load(_environment(environment))
         _replace(_program(environment), folder / "environment")
-        _edit(config, section)
     if algorithm is not None:
-        spec = importlib.util.find_spec(f"rlwire.relaax.algorithms.{algorithm}")
-        if algorithm not in ALGORITHMS or spec is None or spec.origin is None:
-            raise ApplicationError(
-                f"no algorithm {algorithm}: expected one of {', '.join(ALGORITHMS)}"
-                f"{instead_of(algorithm)}"
-            )
-        _replace(Path(spec.origin).parent, folder / "algorithm")
-        application = read_application(config)
-        section = application.algorithm
-        sections: dict[str, Any] = {}
-        if section is None or section.name != algorithm:
-            kind = (application.environment and application.environment.type) or "bandit"
-            sections = _yaml().load(_configuration(algorithm, kind))
-        _edit(config, sections, path="./algorithm")
+        _replace(Path(__file__).parents[1] / "algorithms" / algorithm, folder / "algorithm")
 
 
 def configure(
     environment: str | None = None,
     algorithm: str | None = None,
     config: str | os.PathLike[str] = "app.yaml",
+    path: str | None = None,
 ) -> None:
+    """Replace an application's sections by those of templates; `path` is of an own algorithm."""
     application = read_application(config)
     sections: dict[str, Any] = {}
     kind = environment or (application.environment.type if application.environment else None)
@@ -105,7 +88,17 @@ def configure(
                 f"{', '.join(ENVIRONMENTS)}"
             )
         sections |= _yaml().load(_configuration(algorithm, kind))
-    _edit(config, sections)
+    file = Path(config)
+    found = _yaml().load(file.read_text("utf-8"))
+    found.update(sections)
+    if path is not None:
+        found["algorithm"].pop("path", None)
+        found["algorithm"].insert(0, "path", path, "remove this line to use rlwire's")
+    kept = _kept(file)
+    shutil.copy2(file, kept)
+    with open(file, "w", encoding="utf-8") as writing:
+        _yaml().dump(found, writing)
+    logger.info("wrote %s, and kept the old one as %s", file.name, kept.name)
 
 
 def configurations() -> dict[str, str]:
@@ -117,27 +110,25 @@ def configurations() -> dict[str, str]:
 
 
 def _environment(name: str) -> str:
-    name = _ALIASES.get(name, name)
     if name not in ENVIRONMENTS:
-        way = _WITHOUT_TEMPLATE.get(name)
         raise ApplicationError(
             f"no environment template {name}: expected one of {', '.join(ENVIRONMENTS)}"
-            + (f"; {way}" if way else "")
         )
-    return (_TEMPLATES / "environments" / name / "app.yaml").read_text("utf-8")
+    return (_TEMPLATES / "environments" / ENVIRONMENTS[name] / "app.yaml").read_text("utf-8")
 
 
 def _program(environment: str) -> Path:
-    return _TEMPLATES / "environments" / ENVIRONMENTS[environment] / "environment"
+    template = ENVIRONMENTS[environment]
+    return _TEMPLATES / "environments" / _PROGRAMS.get(template, template) / "environment"
 
 
 def _configuration(algorithm: str, kind: str) -> str:
     """Return the text of an algorithm's section of ``app.yaml`` for a kind of environment."""
-    kind = _ALIASES.get(kind, kind)
+    kind = ENVIRONMENTS.get(kind, kind)
     name = algorithm if algorithm == kind else f"{algorithm}-{kind}"
     if name not in configurations():
         raise ApplicationError(
-            f"no configuration of {algorithm} for an environment of type {kind}, only of "
+            f"no configuration of algorithm {algorithm} for an environment of type {kind}, only of "
             f"{', '.join(configurations())}: write the section algorithm yourself"
             f"{instead_of(algorithm)}"
         )
@@ -167,19 +158,3 @@ def _yaml() -> Any:
     with optional("ruamel.yaml", "relaax", "ruamel"):
         import ruamel.yaml
     return ruamel.yaml.YAML()  # preserves comments
-
-
-def _edit(config: str | os.PathLike[str], sections: Mapping[str, Any], path: str = "") -> None:
-    file = Path(config)
-    read_application(file)
-    found = _yaml().load(file.read_text("utf-8"))
-    found.update(sections)
-    algorithm = found.get("algorithm")
-    if path and algorithm is not None:
-        algorithm.pop("path", None)
-        algorithm.insert(0, "path", path, "remove this line to use rlwire's")
-    kept = _kept(file)
-    shutil.copy2(file, kept)
-    with open(file, "w", encoding="utf-8") as writing:
-        _yaml().dump(found, writing)
-    logger.info("wrote %s, and kept the old one as %s", file.name, kept.name)
