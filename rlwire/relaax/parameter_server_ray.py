@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Sequence
-from time import monotonic, sleep
 from typing import Any
 
 from rlwire.errors import (
@@ -103,35 +102,29 @@ class RayParameterServer(ParameterServerHandle):
             ray.shutdown()
 
     def call_op(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call an op; if the actor dies, call it again, until the deadline."""
+        """Call an op; if the actor dies, Ray restarts it and calls the op again."""
+        path = path_of(names)
         if self._closed:
-            raise LocalProtocolError(f"{path_of(names)}: the parameter server has been closed")
+            raise LocalProtocolError(f"{path}: the parameter server has been closed")
         ray = _ray()
-        until = monotonic() + _DEADLINE
-        while True:
-            try:
-                asked = self._find_actor().call.remote(list(names), list(args), kwargs)
-            except TypeError as error:  # Ray's, for values that it cannot serialize
-                raise EncodeError(f"{path_of(names)}: cannot send to Ray: {error}") from error
-            try:
-                return ray.get(asked, timeout=max(until - monotonic(), 0.001))
-            except ray.exceptions.GetTimeoutError as error:
-                raise DeadlineExceeded(
-                    f"{path_of(names)}: no reply from the parameter server within {_DEADLINE} s; "
-                    "the op may have run"
-                ) from error
-            except ray.exceptions.RayActorError as error:
-                if monotonic() >= until:
-                    raise ConnectionClosed(
-                        f"{path_of(names)}: the parameter server's actor died and did not "
-                        f"restart within {_DEADLINE} s: {error}"
-                    ) from error
-                sleep(0.1)
-            except ray.exceptions.RayTaskError as error:
-                cause = error.cause
-                if isinstance(cause, ParameterServerError):
-                    raise ParameterServerError(str(cause)) from error
-                raise ParameterServerError(f"{path_of(names)}: {describe(cause)}") from error
+        try:
+            asked = self._find_actor().call.remote(list(names), list(args), kwargs)
+        except TypeError as error:  # Ray's, for values that it cannot serialize
+            raise EncodeError(f"{path}: cannot send to Ray: {error}") from error
+        try:
+            return ray.get(asked, timeout=_DEADLINE)
+        except ray.exceptions.GetTimeoutError as error:
+            raise DeadlineExceeded(
+                f"{path}: no reply from the parameter server within {_DEADLINE} s; the op may have "
+                "run"
+            ) from error
+        except ray.exceptions.RayActorError as error:
+            raise ConnectionClosed(f"{path}: the parameter server's actor died: {error}") from error
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            ours = isinstance(cause, ParameterServerError)
+            text = str(cause) if ours else f"{path}: {describe(cause)}"
+            raise ParameterServerError(text) from error
 
     def _find_actor(self) -> Any:
         if self._actor is None:
@@ -155,8 +148,14 @@ def open_actor(
             ray.init(namespace=_NAMESPACE)
     creator = uuid.uuid4().hex
     name = f"parameter-server-{name or creator}"
-    options = {"name": name, "namespace": _NAMESPACE, "max_restarts": -1, "num_cpus": 0}
-    kind = ray.remote(_Actor).options(get_if_exists=True, **options)
+    kind = ray.remote(_Actor).options(
+        name=name,
+        namespace=_NAMESPACE,
+        get_if_exists=True,
+        max_restarts=-1,
+        max_task_retries=3,
+        num_cpus=0,
+    )
     actor = kind.remote(algorithm, checkpoints, metrics, creator)
     owner = ray.get(actor.creator.remote(), timeout=_DEADLINE) == creator
     address = ray.get_runtime_context().gcs_address
