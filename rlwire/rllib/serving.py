@@ -28,7 +28,7 @@ from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.stopping import keep_signals
 from rlwire.serving.threads import Worker
 from rlwire.transports.address import Address
-from rlwire.urls import URL, check_server_tls, parse_url
+from rlwire.urls import URL, parse_url
 
 with optional("gymnasium", "rllib"):
     from gymnasium.wrappers.vector import DictInfoToList
@@ -144,14 +144,11 @@ class RLlibServer(BackgroundServer):
             raise ValueError(
                 f"{url.shown}: expected rlx:// or openpi://, where environments connect"
             )
-        check_server_tls(url, listening.get("tls"))
+        resolve(url, "listener", listening)  # raises for invalid options, before Ray starts
         if url.unix is not None and runners > 1:
             raise ValueError(
                 f"{url.shown}: a unix socket serves one runner, not {runners}: use ports"
             )
-        known = url.protocol.options["listener"]
-        if unknown := sorted(name for name in listening if not hasattr(known, name)):
-            raise TypeError(f"rllib:{name} has no option {unknown[0]}")
         own = algorithm_config(name)
         settings = _plain(files.section(config) if isinstance(config, str) else config or {})
         settings.pop("name", None)  # of the algorithm, in app.yaml
@@ -163,11 +160,10 @@ class RLlibServer(BackgroundServer):
         like, seen, done = options.like, options.observation_space, options.action_space
         if like is None and seen is None and own.observation_space is None:
             like = own.env
-        spaces = {
-            which: named_space(space) if isinstance(space, str) else space
-            for which, space in given_spaces(like, seen, done)[0].items()
-        }
-        spaces = {which: given or getattr(own, which) for which, given in spaces.items()}
+        spaces, _ = given_spaces(like, seen, done)
+        for which, given in spaces.items():
+            space = named_space(given) if isinstance(given, str) else given
+            spaces[which] = space or getattr(own, which)
         if None in spaces.values():
             raise ValueError("RLlib needs like=, or observation_space= and action_space=")
         own.environment(env=None, env_config={"url": str(url), "server": listening}, **spaces)
@@ -308,7 +304,6 @@ class _Training:
                 restarts = self._group.num_remote_worker_restarts()
                 if restarts != self._restarts:  # a runner may have moved to another node
                     self._restarts, self.urls = restarts, self._found()
-                    self._actors = self._group.foreach_env_runner(_actor_of, local_env_runner=False)
                 done = server.statistics()["iterations"]
                 if done % server._save_every == 0:
                     self._save()
