@@ -24,6 +24,21 @@ _DEFAULTS = {
     "config": None, "exploit": False, "show_ui": False, "short_log_messages": True,
     "log_level": "DEBUG",
 }  # fmt: skip
+# Flags: name, type, metavar and help. The last two are settings of the section ``environment``.
+_FLAGS = (
+    ("config", "str", "FILE", "RELAAX's YAML file (app.yaml)"),
+    ("rlx_server_address", "str", "HOST:PORT[,...]",
+     "RLX server, or several separated by commas (default: the file's relaax-rlx-server/bind, or "
+     f"{DEFAULT_ADDRESS})"),
+    ("exploit", "bool", "True|False", "ask the agent not to explore or learn (default: False)"),
+    ("show_ui", "bool", "True|False", "show the environment's user interface (default: False)"),
+    ("short_log_messages", "bool", "True|False",
+     "log messages without time and logger name (default: True)"),
+    ("max_episodes", "int", "N",
+     "how many episodes to run (default: the file's environment/max_episodes, or 1)"),
+    ("infinite_run", "bool", "True|False",
+     "continue after max-episodes (default: the file's environment/infinite_run, or False)"),
+)  # fmt: skip
 
 
 class Options:
@@ -127,17 +142,18 @@ def _settings(flags: dict[str, Any]) -> dict[str, Any]:
         environment = Options()
     if not isinstance(environment, Options):
         raise ValueError(f"{path}: environment must be a section, not {environment!r:.60}")
-    for section, prefix, kinds in (
-        (environment, "environment/", {"max_episodes": "int", "infinite_run": "bool"}),
-        (file, "", dict.fromkeys(("exploit", "show_ui", "short_log_messages"), "bool")),
-    ):
-        values = section._values
-        for name, kind in kinds.items():
-            if name in values:
-                values[name] = _checked(path, prefix + name, kind, values[name])
-            if name in flags:
-                values[name] = flags.pop(name)
-    found = {**_DEFAULTS, **file._values, **flags}
+    for name, kind, _, _ in _FLAGS:
+        inside = name in ("max_episodes", "infinite_run")
+        values = (environment if inside else file)._values
+        if name in values and kind != "str":
+            try:
+                values[name] = typed(kind, values[name])
+            except (ValueError, OverflowError) as error:
+                where = f"environment/{name}" if inside else name
+                raise ValueError(f"{path}: {where}: {error}") from None
+        if name in flags:
+            values[name] = flags.pop(name)
+    found = {**_DEFAULTS, **file._values}
     if environment._values:
         found["environment"] = environment
     if path is not None:
@@ -177,27 +193,11 @@ def _set_up_log(path: str, found: dict[str, Any]) -> None:
 def _parser() -> argparse.ArgumentParser:
     # No abbreviations: "--max" may be the program's own.
     parser = argparse.ArgumentParser(allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    words = "True|False"
-    for name, kind, metavar, text in (
-        ("--config", str, "FILE", "RELAAX's YAML file (app.yaml)"),
-        ("--rlx-server-address", str, "HOST:PORT[,...]", "RLX server, or several separated by "
-         f"commas (default: the file's relaax-rlx-server/bind, or {DEFAULT_ADDRESS})"),
-        ("--exploit", boolean, words, "ask the agent not to explore or learn (default: False)"),
-        ("--show-ui", boolean, words, "show the environment's user interface (default: False)"),
-        ("--short-log-messages", boolean, words,
-         "log messages without time and logger name (default: True)"),
-        ("--max-episodes", int, "N",
-         "how many episodes to run (default: the file's environment/max_episodes, or 1)"),
-    ):  # fmt: skip
-        parser.add_argument(name, type=kind, metavar=metavar, help=text)
-    parser.add_argument(
-        "--infinite-run",
-        type=boolean,
-        nargs="?",
-        const=True,
-        metavar=words,
-        help="continue after max-episodes (default: the file's environment/infinite_run, or False)",
-    )
+    kinds: dict[str, Any] = {"str": str, "int": int, "bool": boolean}
+    for name, kind, metavar, text in _FLAGS:
+        alone: Any = {"nargs": "?", "const": True} if name == "infinite_run" else {}
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, type=kinds[kind], metavar=metavar, help=text, **alone)
     return parser
 
 
@@ -231,13 +231,6 @@ def typed(kind: str, value: Any) -> Any:
         if kind == "int" and float(value).is_integer():  # 1e6 is a float
             return int(value)
     raise ValueError(f"expected {kind}, not {value!r:.60}")
-
-
-def _checked(path: str | None, name: str, kind: str, value: Any) -> Any:
-    try:
-        return typed(kind, value)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{path}: {name}: {error}") from None
 
 
 def setting_name(text: Any) -> str:
