@@ -32,16 +32,7 @@ from rlwire.sessions.rlx import RLXClientSession, RLXState
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.waits import (
-    SILENCE,
-    Asyncio,
-    Blocking,
-    Waits,
-    close_and_wait,
-    drive,
-    drive_async,
-    driven,
-)
+from rlwire.transports.waits import SILENCE, Asyncio, Blocking, Waits, close_and_wait, drive, driven
 from rlwire.urls import URL, foreign, located
 
 logger = logging.getLogger(__name__)
@@ -143,6 +134,18 @@ class ProxyBase(waits.ClientBase):
         return (yield from self._exchange({"command": "init", "exploit": exploit}))
 
     @driven
+    def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Waits[Any]:
+        """Send the result of the last action, and return the next action.
+
+        Args:
+            reward: None before the first action; a float, or a list of floats.
+            state: a list, an array, an image, or None.
+            terminal: whether the episode has ended.
+        """
+        message = {"command": "update", "reward": reward, "state": state, "terminal": terminal}
+        return (yield from self._exchange(message))
+
+    @driven
     def reset(self) -> Waits[Any]:
         """Reset the agent for a new episode; it keeps what it has learned."""
         return (yield from self._exchange({"command": "reset"}))
@@ -217,14 +220,7 @@ class AgentProxy(Blocking, ProxyBase):
     _open = staticmethod(tcp.connect)
 
     def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
-        """Send the result of the last action, and return the next action.
-
-        Args:
-            reward: None before the first action; a float, or a list of floats.
-            state: a list, an array, an image, or None.
-            terminal: whether the episode has ended.
-        """
-        # Hot path: no generator.
+        # The hot path: no generator.
         try:
             exchange = self._round_trip
             reply = exchange(
@@ -246,19 +242,6 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
     """
 
     _open = staticmethod(tcp_asyncio.connect)
-
-    async def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
-        """Send the result of the last action, and return the next action."""
-        connection = self._connection
-        try:
-            exchange = self._round_trip
-            reply = await exchange(
-                {"command": "update", "reward": reward, "state": state, "terminal": terminal}
-            )
-        except BaseException as error:
-            await drive_async(self._handle_error(connection, "update", error))
-            raise
-        return self._reply_data("update", reply)
 
 
 _REPLIED = (PeerError, DecodeError, RemoteProtocolError)
