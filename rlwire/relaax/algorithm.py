@@ -77,12 +77,15 @@ def load_algorithm(
     """
     where = os.fspath(where)
     options = config if isinstance(config, Options) else Options(config)
-    module, name = _module(where)
-    if _is_path(where):  # with the same name, a copy can read the original's checkpoints
+    if "/" in where or os.sep in where or where.endswith(".py") or os.path.isdir(where):
+        where = os.path.abspath(where)
+        module, name = _of_path(where)
+        # With the same name, a copy can read the original's checkpoints.
         name = str(options.get("name", name))
+    else:
+        module, name = _of_name(where), where.rpartition(".")[2]
     found = {attribute: _find(where, module, attribute) for attribute in _FILES}
-    source = os.path.abspath(where) if _is_path(where) else where
-    return Algorithm(name, found["Agent"], found["ParameterServer"], options, (source, options))
+    return Algorithm(name, found["Agent"], found["ParameterServer"], options, (where, options))
 
 
 def instead_of(name: str) -> str:
@@ -94,26 +97,15 @@ def instead_of(name: str) -> str:
 _FILES = {"Agent": "agent", "ParameterServer": "parameter_server"}
 
 
-def _module(where: str) -> tuple[ModuleType, str]:
-    if _is_path(where):
-        path = os.path.abspath(where)
-        name = os.path.splitext(os.path.basename(path))[0]
-        if not os.path.exists(path):
-            raise ImportError(f"no algorithm {where}: no folder or file {path}", path=path)
-        return _of_path(where, path, name), name
-    shipped = f"{_SHIPPED}.{where}"
-    if "." not in where and not _exists(shipped) and not _exists(where):
-        raise ImportError(
-            f"no algorithm {where}: expected one that rlwire ships, a module, or a folder "
-            f"{os.path.abspath(where)}{instead_of(where)}",
-            name=where,
-        )
-    module = importlib.import_module(shipped if _exists(shipped) else where)
-    return module, where.rpartition(".")[2]
-
-
-def _is_path(where: str) -> bool:
-    return os.sep in where or "/" in where or where.endswith(".py") or os.path.isdir(where)
+def _of_name(where: str) -> ModuleType:
+    for name in (f"{_SHIPPED}.{where}", where):
+        if _exists(name):
+            return importlib.import_module(name)
+    raise ImportError(
+        f"no algorithm {where}: expected one that rlwire ships, a module, or a folder "
+        f"{os.path.abspath(where)}{instead_of(where)}",
+        name=where,
+    )
 
 
 def _exists(name: str) -> bool:
@@ -123,24 +115,27 @@ def _exists(name: str) -> bool:
         return False
 
 
-def _of_path(where: str, path: str, name: str) -> ModuleType:
+def _of_path(path: str) -> tuple[ModuleType, str]:
+    """Import a file or a folder, under a unique name; return its module and own name."""
+    if not os.path.exists(path):
+        raise ImportError(f"no algorithm: there is no folder or file {path}", path=path)
+    name = os.path.splitext(os.path.basename(path))[0]
     unique = f"_algorithm_{zlib.crc32(path.encode()):08x}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
     if unique in sys.modules:
-        return sys.modules[unique]
+        return sys.modules[unique], name
     places = [path] if os.path.isdir(path) else None
     file = os.path.join(path, "__init__.py") if places else path
     spec = importlib.util.spec_from_file_location(unique, file, submodule_search_locations=places)
     if spec is None or spec.loader is None:
-        raise ImportError(f"algorithm {where}: {path} is not a Python file", path=path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[unique] = module
+        raise ImportError(f"no algorithm: {path} is not a Python file", path=path)
+    module = sys.modules[unique] = importlib.util.module_from_spec(spec)
     try:
         if os.path.exists(file):  # a folder needs no __init__.py
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[unique]
         raise
-    return module
+    return module, name
 
 
 def _find(where: str, module: ModuleType, attribute: str) -> Any:

@@ -45,7 +45,8 @@ def open_parameter_server(
         ValueError: `home` is invalid.
         MissingExtra: Ray is not installed.
     """
-    check_home(home)
+    if home not in ("server", "ray") and not home.startswith("ray:"):
+        raise ValueError(f"parameter_server must be 'server', 'ray' or 'ray:NAME', not {home!r}")
     if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
         checkpoints = Checkpoints(checkpoints, every_seconds=60.0)
     metrics = LoggingMetrics() if metrics is None else metrics
@@ -57,11 +58,6 @@ def open_parameter_server(
     with on_error(handle.close):
         handle.n_step()
     return handle
-
-
-def check_home(home: str) -> None:
-    if home not in ("server", "ray") and not home.startswith("ray:"):
-        raise ValueError(f"parameter_server must be 'server', 'ray' or 'ray:NAME', not {home!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +84,6 @@ class AlgorithmServer(Server):
 
     @with_options(AlgorithmServerOptions)
     def __init__(self, algorithm: Algorithm, options: AlgorithmServerOptions) -> None:
-        check_home(options.parameter_server)
         fields = given(options, RLXServerOptions)
         super().__init__(algorithm, **{**fields, "parameter_server": None})
         self.algorithm = algorithm
