@@ -114,10 +114,11 @@ class _RLlinkService(Service[Connection]):
         self._session_options = session_options
         self._backlog = backlog
         self._lock = threading.Lock()
+        # Notified when the queue has grown, or the server stops.
+        self._changed = threading.Condition(self._lock)
         self._running = False
         self._state: SetState | None = None
         self._queue: list[tuple[Episodes, DeferredReply | None]] = []
-        self._sampling: list[DeferredReply] = []  # threads in `sample`
         self._waiting: list[DeferredReply] = []  # for the next weights; not those in the queue
         self._held: list[DeferredReply] = []  # of clients over the backlog
         # Of a `LearnerServer`: called in one thread at a time, then `publish` with the weights;
@@ -144,11 +145,10 @@ class _RLlinkService(Service[Connection]):
     def tear_down_process(self) -> None:
         with self._lock:
             self._running = False
-            replies = [*self._sampling, *self._waiting, *self._held]
-            replies += [reply for _, reply in self._queue if reply is not None]
-            self._sampling, self._waiting, self._held = [], [], []
-        for reply in replies:
-            reply.set(NOTHING)
+            self._changed.notify_all()
+            self._waiting += [reply for _, reply in self._queue if reply is not None]
+            _set_all(self._waiting, NOTHING)
+            _set_all(self._held, NOTHING)
         self.log.flush()
 
     def left(self) -> None:
@@ -170,49 +170,32 @@ class _RLlinkService(Service[Connection]):
 
     def sample(self, timeout: float | None) -> list[Any]:
         until = None if timeout is None else monotonic() + timeout
-        arrival: DeferredReply | None = None
-        while True:
-            with self._lock:
-                late = until is not None and arrival is not None and not arrival.done()
-                if self._queue or late or not self._running:
-                    break
-                state, answered = self._state, self._waiting
-                if state is not None:
-                    self._waiting = []
-                arrival = DeferredReply()
-                self._sampling = [*(one for one in self._sampling if not one.done()), arrival]
-            if state is not None:
-                for reply in answered:
-                    reply.set(state)
-            arrival.wait(None if until is None else max(until - monotonic(), 0.0))
-        if arrival is not None:
-            arrival.cancel()
-        return self._pop()
+        late = False
+        with self._lock:
+            while self._running and not self._queue and not late:
+                if self._state is not None:
+                    _set_all(self._waiting, self._state)
+                left = None if until is None else max(until - monotonic(), 0.0)
+                late = not self._changed.wait(left)
+            return self._pop()
 
     def _pop(self) -> list[Any]:
-        with self._lock:
-            queue, self._queue = self._queue, []
-            self._queued = 0
-            held, self._held = self._held, []
-            self._waiting += [reply for _, reply in queue if reply is not None]
-        for room in held:
-            room.set(NOTHING)
+        """Return the queued episodes; called with the lock."""
+        queue, self._queue, self._queued = self._queue, [], 0
+        self._waiting += [reply for _, reply in queue if reply is not None]
+        _set_all(self._held, NOTHING)
         return [episode for message, _ in queue for episode in message.episodes]
 
     def learn_until_stopped(self) -> None:
         while True:
             with self._lock:
+                while self._running and (self._learning or not self._queue):
+                    self._changed.wait()
                 if not self._running:
                     return
-                learns = bool(self._queue) and not self._learning
-                self._learning = self._learning or learns
-                if not learns:
-                    arrival = DeferredReply()
-                    self._sampling = [arrival]
-            if learns:
-                self._learn(self._pop())
-            else:
-                arrival.wait()
+                self._learning = True
+                episodes = self._pop()
+            self._learn(episodes)
 
     def _learn(self, episodes: list[Any]) -> Any:
         assert self.learn is not None
@@ -229,47 +212,38 @@ class _RLlinkService(Service[Connection]):
             return NOTHING
         with self._lock:
             self._learning = self._direct = False
-            arrivals = self._sampling if self._queue else []
-        for arrival in arrivals:
-            arrival.set(NOTHING)
+            if self._queue:
+                self._changed.notify()
         return self._state
 
     def set_state(self, state: SetState) -> None:
         if not isinstance(state, SetState):
             raise TypeError(f"set_state() needs a SetState, not {type(state).__name__}")
-        held: list[DeferredReply] = []
         with self._lock:
             self._state = state
             if self.config.force_on_policy:
                 self._newest = state.weights_seq_no
-                if self._queue:
-                    held = self._drop_stale()
-            answered, self._waiting = self._waiting, []
-        for reply in held:
-            reply.set(NOTHING)
-        for reply in answered:
-            reply.set(state)
+                self._drop_stale()
+            _set_all(self._waiting, state)
 
-    def _drop_stale(self) -> list[DeferredReply]:
-        """Leave out stale episodes in the queue; return the clients that have room again."""
-        held: list[DeferredReply] = []
-        for message, reply in [entry for entry in self._queue if self._is_stale(entry[0])]:
-            self._queue.remove((message, reply))
+    def _drop_stale(self) -> None:
+        """Leave out stale episodes in the queue; clients over the backlog then have room."""
+        queue, self._queue = self._queue, []
+        for message, reply in queue:
+            if not self._is_stale(message):
+                self._queue.append((message, reply))
+                continue
             self._queued -= self._leave_out(message)
-            held, self._held = [*held, *self._held], []
+            _set_all(self._held, NOTHING)
             if reply is not None:
                 self._waiting.append(reply)
-        return held
-
-    def state(self) -> SetState | DeferredReply:
-        with self._lock:
-            return self._wait() if self._state is None else self._state
 
     def answer(self, message: Message) -> Any:
         """Return the reply; deferred without weights yet, or `NOTHING` over the backlog."""
         if not isinstance(message, Episodes):
             if isinstance(message, GetState):
-                return self.state()
+                with self._lock:
+                    return self._weights()
             return self.config if isinstance(message, GetConfig) else Pong()
         waits = isinstance(message, EpisodesAndGetState)
         episodes = message.episodes
@@ -278,7 +252,7 @@ class _RLlinkService(Service[Connection]):
                 self._leave_out(message)
                 return self._state if waits else NOTHING
             if waits and not episodes:  # the document's way to get weights
-                return self._wait() if self._state is None else self._state
+                return self._weights()
             steps = message.timesteps or 0
             self._episodes += len(episodes)
             self._steps += steps
@@ -295,12 +269,8 @@ class _RLlinkService(Service[Connection]):
                     if not waits:
                         self._held.append(reply)
                 self._queue.append((message, reply if waits and self._running else None))
-                arrivals, self._sampling = self._sampling, []
-        if learns:
-            return self._learn(episodes)
-        for arrival in arrivals:
-            arrival.set(NOTHING)
-        return reply
+                self._changed.notify_all()
+        return self._learn(episodes) if learns else reply
 
     def _is_stale(self, message: Episodes) -> bool:
         made = message.weights_seq_no
@@ -315,8 +285,10 @@ class _RLlinkService(Service[Connection]):
         )  # fmt: skip
         return steps
 
-    def _wait(self) -> DeferredReply:
-        """Return a reply for the next weights; called with the lock."""
+    def _weights(self) -> SetState | DeferredReply:
+        """Return the weights, or a reply for the first ones; called with the lock."""
+        if self._state is not None:
+            return self._state
         reply = DeferredReply()
         self._waiting = [one for one in self._waiting if not one.cancelled()]
         if self._running:
@@ -324,6 +296,12 @@ class _RLlinkService(Service[Connection]):
         else:
             reply.set(NOTHING)
         return reply
+
+
+def _set_all(replies: list[DeferredReply], value: Any) -> None:
+    for reply in replies:
+        reply.set(value)
+    replies.clear()
 
 
 class _RLlinkHandler:
