@@ -87,10 +87,8 @@ class Server(StreamServer):
             max_connections_per_address=2 * options.max_connections_per_address,
         )
         super().__init__(service, connections, workers=options.workers)
-        if options.auth is not None:
-            self._guarded = True
-            if options.tls is None:
-                channel.warn_of_plain_token(self._where)
+        if options.auth is not None and options.tls is None:
+            channel.warn_of_plain_token(self._where)
 
     @property
     def worlds(self) -> WorldRegistry:

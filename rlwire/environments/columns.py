@@ -36,8 +36,7 @@ class Columns:
 
         def column(leaf: Leaf) -> NDArray[Any]:
             if leaf.text is not None:
-                whose = f"{what}, {leaf.where}" if leaf.keys else what
-                raise EncodeError(f"{whose} is of the space {leaf.space}, {cannot}")
+                raise EncodeError(f"{leaf.named(what)} is of the space {leaf.space}, {cannot}")
             return allocate((count, *leaf.shape), leaf.dtype)
 
         tree = tree_of(space, what, cannot)
@@ -71,17 +70,8 @@ class Columns:
                 self._convert(leaf, array, index, part)
 
     def _convert(self, leaf: Leaf, array: NDArray[Any], index: int, value: Any) -> None:
-        try:
-            given = np.asanyarray(value)
-        except ValueError:  # lists of different lengths
-            given = np.empty((), object)
-        if given.shape != array.shape[1:] or not np.can_cast(given.dtype, array.dtype, "same_kind"):
-            whose = f"{self._tree.what}, {leaf.where}" if leaf.keys else self._tree.what
-            raise EncodeError(
-                f"{self.name(index)}: {whose} must be {array.dtype} of shape {array.shape[1:]}, as "
-                f"{leaf.space} says, not {given.dtype} of shape {given.shape}: {quoted(value)}"
-            )
-        array[index] = given
+        what = f"{self.name(index)}: {leaf.named(self._tree.what)}"
+        array[index] = _fitting(value, array[index], what, f", as {leaf.space} says")
 
     def name(self, index: int) -> str:
         """Return an environment's number in the whole vector, for errors."""
@@ -108,13 +98,7 @@ class Columns:
         """Store all environments' values, batched like `value`; EncodeError if they do not fit."""
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
-            what = f"{self._tree.what}s, {leaf.where}" if leaf.keys else f"{self._tree.what}s"
-            given = np.asarray(part)
-            if given.shape != array.shape:
-                raise EncodeError(f"{what} must have shape {array.shape}, not {given.shape}")
-            if not np.can_cast(given.dtype, array.dtype, "same_kind"):
-                raise EncodeError(f"{what} must be {array.dtype}, not {given.dtype}")
-            array[...] = given
+            array[...] = _fitting(part, array, leaf.named(f"{self._tree.what}s"))
 
     def snapshot(self) -> Any:
         return self._tree.build(map(np.copy, self._arrays))
@@ -163,6 +147,20 @@ class Columns:
         for batch in range(1, len(self._batches)):
             if self._borrowed(batch):
                 self._loans[batch] = [lambda: True]
+
+
+def _fitting(value: Any, like: Any, what: str, says: str = "") -> NDArray[Any]:
+    """Return an array that can be assigned to `like`; EncodeError for other shapes and kinds."""
+    try:
+        given = np.asanyarray(value)
+    except ValueError:  # lists of different lengths
+        given = np.empty((), object)
+    if given.shape != like.shape or not np.can_cast(given.dtype, like.dtype, "same_kind"):
+        raise EncodeError(
+            f"{what} must be {like.dtype} of shape {like.shape}{says}, not {given.dtype} of shape "
+            f"{given.shape}: {quoted(value)}"
+        )
+    return given
 
 
 _borrowable: WeakSet[Columns] = WeakSet()

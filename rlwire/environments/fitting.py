@@ -24,9 +24,7 @@ def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
     bounds of discrete spaces and texts only.
     """
     tree = tree_of(space, what, "which has no fixed structure")
-    fits = [
-        _leaf(leaf, f"{what}, {leaf.where}" if leaf.keys else what, within) for leaf in tree.leaves
-    ]
+    fits = [_leaf(leaf, leaf.named(what), within) for leaf in tree.leaves]
     if tree.is_leaf:
         return fits[0]
     return lambda value: tree.build(

@@ -68,14 +68,9 @@ class ParallelEnvironment(ParallelEnv):
             KeyError, EncodeError: an agent has no action, or an invalid one; no action was sent.
             RlwireError: a server rejected an action; the other agents have acted.
         """
-        acting = list(self.agents)
-        # These raise before any action is sent.
-        given = [actions[name] for name in acting]
         endpoints = {name: each.opened() for name, each in self._environments.items()}
-        encoded = {
-            name: endpoints[name].encode_step(action)
-            for name, action in zip(acting, given, strict=True)
-        }
+        # Raises before any action is sent.
+        encoded = {name: endpoints[name].encode_step(actions[name]) for name in self.agents}
         asked: list[str] = []
         failed: Exception | None = None
         for name, each in encoded.items():
@@ -86,7 +81,7 @@ class ParallelEnvironment(ParallelEnv):
             else:
                 asked.append(name)
         found = self._finish(asked, failed)
-        self.agents = [name for name in acting if not (found[name][2] or found[name][3])]
+        self.agents = [name for name in self.agents if not (found[name][2] or found[name][3])]
         observations, rewards, terminations, truncations, infos = (
             {name: outcome[part] for name, outcome in found.items()} for part in range(5)
         )

@@ -81,12 +81,6 @@ class Memory:
             return np.zeros(shape, dtype)
         return np.ndarray(shape, dtype, self._view[start : start + size])
 
-    @classmethod
-    def measured(cls, cut: Callable[[Any], object]) -> int:
-        memory = cls()
-        cut(memory)
-        return memory.used
-
 
 @dataclass(eq=False)
 class WorkerPart:

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.environments.loading import load
-from rlwire.environments.trees import Leaf, text_of, tree_of
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra, optional, quoted
+from rlwire.environments.trees import Leaf, gymnasium_spaces, text_of, tree_of
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra, quoted
 from rlwire.limits import DEFAULT, Limits
 
 _DTYPES = {
@@ -42,19 +42,13 @@ _KINDS = ("box", "discrete", "multi_discrete", "multi_binary", "text", "dict", "
 _HELD = 20  # bytes per element of a Box or MultiDiscrete: two bounds, two flags
 
 
-def _gymnasium() -> Any:
-    with optional("gymnasium", "gym"):
-        from gymnasium import spaces
-    return spaces
-
-
 def gymnasium_space(space: Any) -> Any:
     """Convert dm_env's specs to a Gymnasium space; return a Gymnasium space unchanged.
 
     A scalar integer with bounds becomes Discrete, other numbers Box, text a Text of printable
     characters, mappings Dict, sequences Tuple.
     """
-    kinds = _gymnasium()
+    kinds = gymnasium_spaces()
     if isinstance(space, kinds.Space):
         return space
     tree = tree_of(space, "it", "which no space of Gymnasium is")
@@ -87,7 +81,7 @@ def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
 
 
 def describe(space: Any) -> dict[str, Any]:
-    return _described(gymnasium_space(space), _gymnasium(), "$")
+    return _described(gymnasium_space(space), gymnasium_spaces(), "$")
 
 
 class DescribedSpaces(NamedTuple):
@@ -229,7 +223,7 @@ class _Reader:
     """Decodes one JSON value; limits apply to the sum over its nested spaces."""
 
     def __init__(self, limits: Limits) -> None:
-        self._kinds = _gymnasium()
+        self._kinds = gymnasium_spaces()
         self._limits = limits
         self._items = self._bytes = 0
         self._path = ""

@@ -47,6 +47,10 @@ class Leaf:
     def where(self) -> str:
         return ".".join(map(str, self.keys))
 
+    def named(self, what: str) -> str:
+        """Return the leaf's name for errors; `what` is the whole value's."""
+        return f"{what}, {self.where}" if self.keys else what
+
     def contains(self, value: Any) -> bool:
         if hasattr(self.space, "contains"):
             return bool(self.space.contains(value))
@@ -167,7 +171,9 @@ def tree_of(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree
         hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list))
     )
     leaf_of = _spec_leaf if is_spec else _space_leaf
-    mappings, lists = (Mapping, Sequence) if is_spec else _nesting_spaces()
+    # A Gymnasium space of one's own may be a Mapping or Sequence too, but a leaf.
+    kinds: Any = None if is_spec else gymnasium_spaces()
+    mappings, lists = (Mapping, Sequence) if is_spec else (kinds.Dict, kinds.Tuple)
 
     def node(space: Any, keys: tuple[Any, ...]) -> _Node:
         if isinstance(space, mappings):
@@ -195,16 +201,15 @@ def tree_of(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree
     return Tree(node(space, ()), what)
 
 
-def _nesting_spaces() -> tuple[Any, Any]:
-    """Return Dict and Tuple; a space of one's own may be a Mapping or Sequence too, but a leaf."""
+def gymnasium_spaces() -> Any:
+    """Import Gymnasium's spaces."""
     with optional("gymnasium", "gym"):
         from gymnasium import spaces
-    return spaces.Dict, spaces.Tuple
+    return spaces
 
 
 def _space_leaf(space: Any, keys: tuple[Any, ...]) -> Leaf | None:
-    with optional("gymnasium", "gym"):
-        from gymnasium import spaces
+    spaces = gymnasium_spaces()
     text = text_of(space, spaces)
     if text is not None:
         return Leaf(text, keys, "", (), np.dtype(str), text=str)

@@ -331,12 +331,14 @@ def local(
     spaces = first.observation_space, first.action_space
     first.close()
     chosen = multiprocessing.get_context(context)
-    size = Memory.measured(lambda cut: Columns(spaces[0], count, cut, "the observation"))
+    batch = Memory()
+    Columns(spaces[0], count, batch, "the observation")
     # Programs may write to borrowed arrays; without autoreset, a partial reset reads them again.
-    lend = copy and mode is not AutoresetMode.DISABLED and size >= BORROW_SIZE
+    lend = copy and mode is not AutoresetMode.DISABLED and batch.used >= BORROW_SIZE
     spare = SPARE if lend else 0
     make = functools.partial(Shared.of, *spaces, count, spare=spare)
-    block = chosen.RawArray("B", Memory.measured(make))
+    make(whole := Memory())
+    block = chosen.RawArray("B", whole.used)
     shared = make(Memory(block))
     shares = workers + own
     bounds = [count * number // shares for number in range(shares + 1)]

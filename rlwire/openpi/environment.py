@@ -58,7 +58,7 @@ def listen(
     caller = partial(OpenpiCaller, dict(chosen.metadata or {}), chosen.horizon is None)
     callers = Callers(num_envs, observation_space, action_space)
     service = CallerService(callers, session, caller)
-    return callers.open(Listener("openpi", service, chosen, guarded=chosen.auth is not None))
+    return callers.open(Listener("openpi", service, chosen))
 
 
 class OpenpiCaller(Caller):

@@ -61,7 +61,6 @@ class Server(StreamServer):
 
     scheme = "openpi"
     guards: ClassVar[str] = "TLS or an API key"
-    handlers: ClassVar[str] = "a policy"
 
     @with_options(OpenPIServerOptions)
     def __init__(self, policy: Any, options: OpenPIServerOptions) -> None:
@@ -86,7 +85,6 @@ class Server(StreamServer):
         self._policy.session()
         self._policy.speech().send(self._policy.metadata)
         super().__init__(self._policy, options, workers=options.workers)
-        self._guarded = self._guarded or options.auth is not None
 
     def statistics(self) -> dict[str, int]:
         """Return the connections' counts, and ``actions`` and ``failures``.
@@ -95,16 +93,6 @@ class Server(StreamServer):
         """
         counts = {"actions": self._policy.actions, "failures": self._policy.failures}
         return {**super().statistics(), **counts}
-
-    def _details(self) -> str:
-        count = self._policy.count
-        if count is None:
-            return "a thread for each client"
-        return f"{count or 'no'} thread{'' if count == 1 else 's'} for the policy"
-
-    def _after_stop(self) -> None:
-        super()._after_stop()
-        logger.info("%d actions, %d failures", self._policy.actions, self._policy.failures)
 
 
 _Reply: TypeAlias = dict[str, Any] | Failure
@@ -166,7 +154,7 @@ class _PolicyHandler:
         if isinstance(observation, Undecoded):
             assert service.decoders is not None
             if service.workers is None:
-                return service.decoders.submit(observation.decode).then(self._made, begun)
+                return service.decoders.submit(observation).then(self._made, begun)
             reply = DeferredReply()
             service.decoders.submit(self._decode, observation, begun, reply)
             return reply.then(self._made)
@@ -190,7 +178,7 @@ class _PolicyHandler:
         workers = self._service.workers
         try:
             if workers is not None and not reply.cancelled():
-                workers.submit(self._inferred, observation.decode(), begun, reply=reply)
+                workers.submit(self._inferred, observation(), begun, reply=reply)
         except Exception as error:
             reply.fail(error)
 

@@ -184,7 +184,7 @@ class Server(BackgroundServer):
         service = _PerlertLoop(
             self._where, self._rollout, self._served, self._options, self._cipher
         )
-        thread = LoopThread(lambda: service, self._options.loop_factory, "an environment")
+        thread = LoopThread(lambda: service, self._options.loop_factory)
         self._service = service
         return thread
 

@@ -207,7 +207,7 @@ class _TextLeaf:
     """One leaf of a space: an array, an integer or text; `size` is its number of values."""
 
     def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
-        self._what = what = f"{what}, {leaf.where}" if leaf.keys else what
+        self._what = what = leaf.named(what)
         self.name = leaf.where
         self.size = 1
         self._finite = finite

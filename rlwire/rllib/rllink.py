@@ -106,7 +106,7 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         """Return received episodes; wait for the first at most the config's `sample_timeout_s`."""
         if self.server is None:
             return []
-        clients, url = self.server.statistics()["clients"], self.url
+        clients, url = self.server.statistics()["open"], self.url
         batch = self.server.sample(self.config.sample_timeout_s)
         if not batch and self.server is not None:  # else `stop` was called
             logger.warning(

@@ -6,12 +6,12 @@ reply detects within a second that the client has disconnected.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from rlwire._options import given, with_options
 from rlwire.codecs.rllink import (
@@ -58,7 +58,6 @@ class Server(StreamServer):
 
     scheme = "rllink"
     guards: ClassVar[str] = "TLS or a token"
-    handlers: ClassVar[str] = "a client"
 
     @with_options(RLlinkServerOptions)
     def __init__(self, options: RLlinkServerOptions) -> None:
@@ -68,7 +67,6 @@ class Server(StreamServer):
         config = SetConfig() if options.config is None else options.config
         self._exchange = _RLlinkService(session, config, options.backlog)
         super().__init__(self._exchange, options, workers="threads")
-        self._guarded = self._guarded or options.auth is not None
 
     def sample(self, timeout: float | None = None) -> list[Any]:
         """Return the received pieces of episodes (`Episode`), in order; wait if there are none.
@@ -85,9 +83,9 @@ class Server(StreamServer):
     def statistics(self) -> dict[str, int]:
         """Return the connections' counts, and further ones; from any thread.
 
-        ``clients`` are connected, of which ``waiting`` wait for weights. ``episodes`` are received
-        pieces, with ``steps`` in all, of which ``queued`` wait for `sample`, and ``stale`` were
-        left out, because older weights than ``weights_seq_no``, the newest, chose their actions.
+        Of the ``open`` connections ``waiting`` wait for weights. ``episodes`` are received pieces,
+        with ``steps`` in all, of which ``queued`` wait for `sample`, and ``stale`` were left out,
+        because older weights than ``weights_seq_no``, the newest, chose their actions.
         """
         return {**super().statistics(), **self._exchange.statistics()}
 
@@ -96,17 +94,9 @@ class Server(StreamServer):
         self._exchange.tear_down_process()
         super().stop(grace)
 
-    def _details(self) -> str:
-        return "any number of simulators"
-
-    def _after_stop(self) -> None:
-        super()._after_stop()
-        done = self._exchange.statistics()
-        logger.info("%d steps in %d pieces of episodes", done["steps"], done["episodes"])
-
 
 class _RLlinkService(Service[Connection]):
-    """Exchanges clients' episodes for the trainer's weights; thread-safe."""
+    """Exchanges clients' episodes for the trainer's weights; the handler of all connections."""
 
     def __init__(self, session_options: dict[str, Any], config: SetConfig, backlog: int) -> None:
         self.config = config
@@ -117,27 +107,22 @@ class _RLlinkService(Service[Connection]):
         # Notified when the queue has grown, or the server stops.
         self._changed = threading.Condition(self._lock)
         self._running = False
-        self._state: SetState | None = None
+        self.state: SetState | None = None
         self._queue: list[tuple[Episodes, DeferredReply | None]] = []
         self._waiting: list[DeferredReply] = []  # for the next weights; not those in the queue
         self._held: list[DeferredReply] = []  # of clients over the backlog
-        # Of a `LearnerServer`: called in one thread at a time, then `publish` with the weights;
-        # `failed` with an error of either.
-        self.learn: Callable[[list[Any]], SetState | None] | None = None
-        self.publish: Callable[[Any], object] = self.set_state
-        self.failed: Callable[[BaseException], object] = bool
+        # Of a `LearnerServer`, for one thread at a time: sets the weights; returns whether it did.
+        self.learn: Callable[[list[Any]], bool] | None = None
         self._newest = 0  # older weights than these are stale
         self._learning = self._direct = False  # direct: in the thread of a client, which waits
-        self._clients = self._episodes = self._steps = self._queued = self._stale = 0
+        self._episodes = self._steps = self._queued = self._stale = 0
         self.session()  # raises for invalid options
 
     def session(self) -> RLlinkServerSession:
         return RLlinkServerSession(**self._session_options)
 
-    def handler(self, connection: Connection) -> _RLlinkHandler:
-        with self._lock:
-            self._clients += 1
-        return _RLlinkHandler(self, connection)
+    def handler(self, connection: Connection) -> _RLlinkService:
+        return self
 
     def set_up_process(self) -> None:
         self._running = True
@@ -151,20 +136,15 @@ class _RLlinkService(Service[Connection]):
             _set_all(self._held, NOTHING)
         self.log.flush()
 
-    def left(self) -> None:
-        with self._lock:
-            self._clients -= 1
-
     def statistics(self) -> dict[str, int]:
         with self._lock:
             waiting = [*self._waiting, *(reply for _, reply in self._queue if reply is not None)]
             return {
-                "clients": self._clients,
                 "waiting": sum(not reply.cancelled() for reply in waiting) + self._direct,
                 "episodes": self._episodes,
                 "steps": self._steps,
                 "queued": self._queued,
-                "weights_seq_no": 0 if self._state is None else self._state.weights_seq_no,
+                "weights_seq_no": 0 if self.state is None else self.state.weights_seq_no,
                 "stale": self._stale,
             }
 
@@ -173,8 +153,8 @@ class _RLlinkService(Service[Connection]):
         late = False
         with self._lock:
             while self._running and not self._queue and not late:
-                if self._state is not None:
-                    _set_all(self._waiting, self._state)
+                if self.state is not None:
+                    _set_all(self._waiting, self.state)
                 left = None if until is None else max(until - monotonic(), 0.0)
                 late = not self._changed.wait(left)
             return self._pop()
@@ -186,7 +166,8 @@ class _RLlinkService(Service[Connection]):
         _set_all(self._held, NOTHING)
         return [episode for message, _ in queue for episode in message.episodes]
 
-    def learn_until_stopped(self) -> None:
+    def learn_until_stopped(self, learn: Callable[[list[Any]], bool]) -> None:
+        self.learn = learn
         while True:
             with self._lock:
                 while self._running and (self._learning or not self._queue):
@@ -199,28 +180,19 @@ class _RLlinkService(Service[Connection]):
 
     def _learn(self, episodes: list[Any]) -> Any:
         assert self.learn is not None
-        try:
-            state = self.learn(episodes)
-            if state is None:
-                state = self._state
-            elif not isinstance(state, SetState):
-                kind = type(state).__name__
-                raise TypeError(f"learn() must return a SetState or None, not {kind}")
-            self.publish(state)
-        except (Exception, SystemExit) as error:
-            self.failed(error)
+        if not self.learn(episodes):
             return NOTHING
         with self._lock:
             self._learning = self._direct = False
             if self._queue:
                 self._changed.notify()
-        return self._state
+        return self.state
 
     def set_state(self, state: SetState) -> None:
         if not isinstance(state, SetState):
-            raise TypeError(f"set_state() needs a SetState, not {type(state).__name__}")
+            raise TypeError(f"learn() and set_state() need a SetState, not {type(state).__name__}")
         with self._lock:
-            self._state = state
+            self.state = state
             if self.config.force_on_policy:
                 self._newest = state.weights_seq_no
                 self._drop_stale()
@@ -250,7 +222,7 @@ class _RLlinkService(Service[Connection]):
         with self._lock:
             if self._is_stale(message):
                 self._leave_out(message)
-                return self._state if waits else NOTHING
+                return self.state if waits else NOTHING
             if waits and not episodes:  # the document's way to get weights
                 return self._weights()
             steps = message.timesteps or 0
@@ -272,6 +244,13 @@ class _RLlinkService(Service[Connection]):
                 self._changed.notify_all()
         return self._learn(episodes) if learns else reply
 
+    def failure(self, message: Message, error: Exception) -> NoReturn:
+        """Close the connection: RLlink has no error message for a reply that cannot be sent."""
+        raise error
+
+    def close(self) -> None:
+        """Keep a disconnected client's episodes in the queue."""
+
     def _is_stale(self, message: Episodes) -> bool:
         made = message.weights_seq_no
         return made is not None and made < self._newest
@@ -287,8 +266,8 @@ class _RLlinkService(Service[Connection]):
 
     def _weights(self) -> SetState | DeferredReply:
         """Return the weights, or a reply for the first ones; called with the lock."""
-        if self._state is not None:
-            return self._state
+        if self.state is not None:
+            return self.state
         reply = DeferredReply()
         self._waiting = [one for one in self._waiting if not one.cancelled()]
         if self._running:
@@ -302,27 +281,6 @@ def _set_all(replies: list[DeferredReply], value: Any) -> None:
     for reply in replies:
         reply.set(value)
     replies.clear()
-
-
-class _RLlinkHandler:
-    """Answers one client; a `rlwire.transports.interface.Handler`."""
-
-    def __init__(self, exchange: _RLlinkService, connection: Any) -> None:
-        self._exchange = exchange
-        self._connection = connection
-        self.answer = exchange.answer
-        exchange.log.info("%s: client connected", connection.peer)
-
-    def failure(self, message: Message, error: Exception) -> Any:
-        """Close the connection."""
-        self._exchange.log.error("%s: %s", self._connection.peer, error)
-        raise error
-
-    def close(self) -> None:
-        """Count the client as disconnected; its episodes stay queued."""
-        self._exchange.left()
-        with contextlib.suppress(Exception):
-            self._exchange.log.info("%s: client disconnected", self._connection.peer)
 
 
 class Learner(Protocol):
@@ -367,16 +325,17 @@ class LearnerServer(Server):
             logger.warning("the learner did not stop within 5.0 s; its thread continues")
 
     def _learn(self, worker: Worker) -> None:
-        try:
-            self.set_state(self._learner.get_state())
-        except (Exception, SystemExit) as error:
-            self._failed(error)
-            return
-        self._exchange.failed, self._exchange.publish = self._failed, self.set_state
-        self._exchange.learn = self._learner.learn
-        self._exchange.learn_until_stopped()
+        if self._set(self._learner.get_state):
+            self._exchange.learn_until_stopped(partial(self._set, self._learner.learn))
 
-    def _failed(self, error: BaseException) -> None:
-        if self._worker is not None and not self._worker.stopping:
-            logger.error("the learner failed, stopping the server", exc_info=error)
-            self.stop_soon(error)
+    def _set(self, make: Callable[..., Any], *arguments: Any) -> bool:
+        """Set the weights that a method of the learner returns; return whether that succeeded."""
+        try:
+            state = make(*arguments)
+            self.set_state(self._exchange.state if state is None else state)
+        except (Exception, SystemExit) as error:
+            if self._worker is not None and not self._worker.stopping:
+                logger.error("the learner failed, stopping the server", exc_info=error)
+                self.stop_soon(error)
+            return False
+        return True

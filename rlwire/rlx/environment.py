@@ -44,7 +44,7 @@ def listen(
     session()  # raises for invalid options
     callers = Callers(num_envs, observation_space, action_space)
     service = CallerService(callers, session, partial(RLXCaller, sink_of(chosen.metrics)))
-    return callers.open(Listener("rlx", service, chosen, guarded=False))
+    return callers.open(Listener("rlx", service, chosen))
 
 
 class RLXCaller(Caller):

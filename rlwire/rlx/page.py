@@ -59,7 +59,6 @@ class RLXPageServer(StreamServer):
 
     scheme = "rlx-ws"
     guards: ClassVar[str] = "TLS or a check"
-    handlers: ClassVar[str] = "a page's handler"
 
     @with_options(RLXPageOptions)
     def __init__(self, agent: Any, options: RLXPageOptions) -> None:

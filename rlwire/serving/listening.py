@@ -15,14 +15,9 @@ from rlwire.transports.connection import Connection
 class Listener(StreamServer):
     """Accepts environments, with a thread for each, which waits while the trainer is using it."""
 
-    handlers = "a caller"
-
-    def __init__(
-        self, scheme: str, service: CallerService, options: StreamServerOptions, guarded: bool
-    ) -> None:
+    def __init__(self, scheme: str, service: CallerService, options: StreamServerOptions) -> None:
         self.scheme = scheme
         super().__init__(service, options, workers="threads")
-        self._guarded = self._guarded or guarded
 
 
 @dataclass

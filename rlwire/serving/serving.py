@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import EllipsisType
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from rlwire._options import StreamServerOptions
+from rlwire._options import SecretOptions, StreamServerOptions
 from rlwire.errors import RlwireError, describe, on_error
 from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.serving.threads import LoopThread, run_in_thread
@@ -279,9 +279,6 @@ class StreamServer(BackgroundServer):
         TypeError, ValueError: an argument is invalid.
     """
 
-    handlers: ClassVar[str] = "a handler"
-    """The name in the log of a handler that does not finish in time on an event loop."""
-
     def __init__(
         self,
         service: Service[Any],
@@ -301,7 +298,9 @@ class StreamServer(BackgroundServer):
         self._service = service
         self._workers = workers
         self._loop_factory = options.loop_factory
-        self._guarded = self._encrypted = tls is not None
+        self._encrypted = tls is not None
+        has_secret = isinstance(options, SecretOptions) and options.auth is not None
+        self._guarded = self._encrypted or has_secret
         self._settings = ServerSettings(
             tls, timeout, options.max_connections, options.max_connections_per_address,
             self._where.shm, self._recording(options),
@@ -329,7 +328,7 @@ class StreamServer(BackgroundServer):
         service.set_up_process()
         with on_error(service.tear_down_process):
             if self._workers == "asyncio":
-                return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
+                return LoopThread(self._on_a_loop, self._loop_factory)
             server = self._server = ThreadServer(
                 self._where, **service.callbacks(), settings=self._settings
             )

@@ -62,9 +62,7 @@ class LoopThread:
         self,
         make_server: Callable[[], Any],
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
-        what: str,
     ) -> None:
-        self._what = what
         self.loop = (loop_factory or asyncio.new_event_loop)()
         self._stopping: asyncio.Future[float] = self.loop.create_future()
         self._server: Any = None
@@ -95,9 +93,8 @@ class LoopThread:
             self._thread.join(grace + 1.0)
             if self._thread.is_alive():
                 logger.warning(
-                    "%s: abandoned, %s did not finish within %.1f s",
-                    self.address, self._what, grace,
-                )  # fmt: skip
+                    "%s: abandoned, a handler did not finish within %.1f s", self.address, grace
+                )
 
     def _run(self, make_server: Callable[[], Any], started: Future[Address]) -> None:
         try:

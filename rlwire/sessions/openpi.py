@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from rlwire.codecs import msgpack
@@ -32,17 +33,8 @@ class Failure(NamedTuple):
     text: str
 
 
-class Undecoded:
-    """A large observation, to be decoded in another thread."""
-
-    __slots__ = ("_decode", "_message")
-
-    def __init__(self, message: Buffer, decode: Callable[[Buffer], dict[str, Any]]) -> None:
-        self._message = message
-        self._decode = decode
-
-    def decode(self) -> dict[str, Any]:
-        return self._decode(self._message)
+class Undecoded(partial[dict[str, Any]]):
+    """A large observation: a function without arguments, to be called in another thread."""
 
 
 class _Session(Layer):
@@ -97,7 +89,7 @@ class OpenPIServerSession(_Session):
             self._break("expected an observation as a binary message, got a text message")
         observation: Any
         if len(message) >= self._large:
-            observation = Undecoded(message, self._observation)
+            observation = Undecoded(self._observation, message)
         else:
             observation = self._observation(message)
         self._pending += 1

@@ -82,7 +82,6 @@ class PageServer(StreamServer):
     """
 
     scheme = "universe"
-    handlers = "a page's connection"
 
     def __init__(
         self,

@@ -278,7 +278,7 @@ def test_server_detects_lost_clients_during_inference(policy, server, raw):
 
 @pytest.mark.parametrize("threads", [0, 1])
 def test_decoding_a_large_observation_does_not_block_other_clients(threads, monkeypatch):
-    decode = Undecoded.decode
+    decode = Undecoded.__call__
     decoding, go_on = threading.Event(), threading.Event()
 
     def held(undecoded):
@@ -290,7 +290,7 @@ def test_decoding_a_large_observation_does_not_block_other_clients(threads, monk
         with client_of(server, timeout=Timeouts(idle=60)) as client:
             return client.infer({"values": values})["count"]
 
-    monkeypatch.setattr(Undecoded, "decode", held)
+    monkeypatch.setattr(Undecoded, "__call__", held)
     with (
         Server(lambda seen: {"count": len(seen["values"])}, LOOPBACK, threads=threads) as server,
         ThreadPoolExecutor(1) as pool,

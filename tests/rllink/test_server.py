@@ -98,8 +98,8 @@ def test_client_and_server_exchange_config_weights_and_episodes(server):
         assert client.do("send", [episode(3)], wait=False).result(30) is None
         assert lengths(server.sample(30)) == [3]
         done = server.statistics()
-        names = ("open", "clients", "waiting", "episodes", "steps")
-        assert [done[name] for name in names] == [1, 1, 0, 2, 8]
+        names = ("open", "waiting", "episodes", "steps")
+        assert [done[name] for name in names] == [1, 0, 2, 8]
 
 
 async def test_async_client_sends_episodes_and_receives_weights(server):
@@ -439,7 +439,7 @@ def test_server_keeps_the_episodes_of_a_disconnected_client(server):
         assert lengths(server.sample(30)) == [2]  # what was sent counts
         server.set_state(SetState(2, WEIGHTS))
         # It might have closed its sending half alone: only now it shows.
-        eventually(lambda: server.statistics()["clients"] == 1)
+        eventually(lambda: server.statistics()["open"] == 1)
         assert client.get_state().weights_seq_no == 2
 
 

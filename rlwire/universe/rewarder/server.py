@@ -135,7 +135,6 @@ class RewarderServer(StreamServer):
 
     scheme = "universe"
     guards = "TLS or a password of its own"
-    handlers = "a client's handler"
     player: Player | None = None
 
     @with_options(RewarderServerOptions)
@@ -167,7 +166,7 @@ class RewarderServer(StreamServer):
         )
         self._connections.session()  # raises now if an argument is invalid
         super().__init__(self._connections, options)
-        self._guarded = self._guarded or self.auth not in (None, PASSWORD)
+        self._guarded = self._encrypted or self.auth not in (None, PASSWORD)
         self._on_reset, self._on_action = options.on_reset, options.on_action
         self.limits, self.log = self._runtime.limits, self._connections.log
         self._order = threading.Lock()  # clients receive episodes in the order of their starts

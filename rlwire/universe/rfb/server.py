@@ -212,7 +212,6 @@ class RfbServer(StreamServer):
 
     scheme = "universe"
     guards = "TLS or a password"
-    handlers = "a viewer's connection"
 
     @with_options(RfbServerOptions)
     def __init__(self, display: Display, options: RfbServerOptions) -> None:
@@ -222,7 +221,6 @@ class RfbServer(StreamServer):
         limits = options.limits or Limits(string=1 << 20)
         self._viewers = _ViewerService(display, auth, view_auth, limits)
         super().__init__(self._viewers, options)
-        self._guarded = self._guarded or auth is not None
 
     @property
     def url(self) -> str:
