@@ -65,14 +65,11 @@ class Caller(ABC):
     """A caller's connection, which one thread of the trainer uses at a time.
 
     Attributes:
-        poll_interval: seconds between polls while the trainer is busy, for protocols with pings;
-            None for no polls.
+        poll_interval: seconds between polls while the trainer is busy; None without pings.
         slot: the number of its `Slot`; None while it is queued.
         connection: owned by the trainer from the first request until `end`.
-        described_spaces: the spaces of observations and actions, if the caller has sent them.
-        handshake_done: whether the caller has sent a valid message.
-        released: set when the trainer has finished with the caller.
-        error: the error that ended it, or None.
+        described_spaces: the spaces that the caller has sent, or None.
+        released: set by `end`, with the `error`.
     """
 
     poll_interval: ClassVar[float | None] = None
@@ -291,8 +288,6 @@ class Callers:
     """A server of callers; `endpoints` are its slots, the trainer's environments."""
 
     def __init__(self, count: int, observation_space: Any = None, action_space: Any = None) -> None:
-        if count < 1:
-            raise ValueError(f"num_envs must be at least 1, not {count}")
         self.observation_space = observation_space
         self.action_space = action_space
         self.endpoints: list[Slot] = []

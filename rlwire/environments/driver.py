@@ -23,8 +23,6 @@ class Driven:
     """Gives an environment Gymnasium's methods; parallel ones have spaces and results by agent.
 
     Attributes:
-        environment: the wrapped environment.
-        name: its name, such as "CartPole-v1".
         agents: names of all agents of a parallel environment; empty for others.
         observation_space, action_space: a Gymnasium space or dm_env's specs.
         reward_space: dm_env's specs of rewards; None for a number.

@@ -20,12 +20,7 @@ _LOGGED = 100  # entries that are logged: their keys may be others in each step
 
 
 class InfoCodec:
-    """Encodes infos without the entries that `decode` would reject, and logs each of these once.
-
-    Args:
-        limits: those of the other end.
-        default, ext_hook: carry further types, as options of `Encoder` and `Decoder`.
-    """
+    """Encodes infos without the entries that `decode` would reject, and logs each of these once."""
 
     def __init__(self, limits: Limits = DEFAULT, default: Any = None, ext_hook: Any = None) -> None:
         # Keys may be numbers, tuples and None. "nd" is a key of the user, b"nd" marks an array.

@@ -10,12 +10,8 @@ from collections.abc import Callable
 class Pacer:
     """Computes when the next tick is due, and waits for it.
 
-    A late tick is due at once. Ticks whose whole period has passed are skipped and counted, so a
-    slow step is not followed by a burst.
-
-    Attributes:
-        tick: the number of the last tick, -1 before the first.
-        missed: how many ticks were skipped.
+    A late tick is due at once. Ticks whose whole period has passed are skipped and counted in
+    `missed`, so a slow step is not followed by a burst. `tick` is -1 before the first.
     """
 
     __slots__ = ("_clock", "_sleep", "_start", "missed", "rate", "tick")

@@ -31,6 +31,7 @@ from rlwire.limits import Limits
 from rlwire.transports.forking import track
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.shm_calls import AVAILABLE
+from rlwire.transports.sockets import receive_exactly
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +245,7 @@ class WorkerPart:
     def _reply(self) -> Any:
         sock = self._open_socket
         try:
-            reply = _exactly(sock, 1)
+            reply = receive_exactly(sock, 1)
             value: Any = None if reply == _DONE else _read(sock)
         except OSError:
             self._busy = False
@@ -278,19 +279,8 @@ def _framed(value: Any) -> bytes:
 
 
 def _read(sock: socket.socket) -> Any:
-    (size,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
-    return _codec.decode(_exactly(sock, size))
-
-
-def _exactly(sock: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    view = memoryview(data)
-    while view.nbytes:
-        count = sock.recv_into(view)
-        if not count:
-            raise ConnectionResetError("the process has ended")
-        view = view[count:]
-    return data
+    (size,) = _LENGTH.unpack(receive_exactly(sock, _LENGTH.size))
+    return _codec.decode(receive_exactly(sock, size))
 
 
 def _work(
@@ -321,7 +311,7 @@ def _work(
             return
         worker_end.sendall(_DONE)
         while True:  # until the socket is closed
-            what = _exactly(worker_end, 1)
+            what = receive_exactly(worker_end, 1)
             try:
                 if what == _STEP:
                     infos = batch.step()

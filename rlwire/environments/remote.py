@@ -189,13 +189,7 @@ def given_spaces(
 
 
 def spaces_like(environment: Any, agent: str | None = None) -> DescribedSpaces:
-    """Return the spaces and `episode_of` an environment; one by name is made for it.
-
-    Args:
-        environment: an environment, or a name such as ``"CartPole-v1"``, ``"gym:CartPole-v1"`` or
-            ``"mpe2.simple_spread_v3:parallel_env"``.
-        agent: the agent of a PettingZoo environment; None for the first.
-    """
+    """Return the spaces and `episode_of` an environment or a name; `agent` is of PettingZoo's."""
     driven = drive(environment)
     try:
         seen, done = driven.observation_space, driven.action_space

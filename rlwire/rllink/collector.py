@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlwire.codecs.rllink import Episode
 from rlwire.codecs.rllink.episodes import mapped
@@ -95,7 +97,7 @@ class EpisodeCollector:
         reward, outputs = float(reward), dict(outputs or {})
         if self._columns is None:
             step = {"actions": action, "rewards": reward, "outputs": outputs}
-            self._columns = _new(step, self._steps)
+            self._columns = mapped(partial(_column, self._steps), step)
         columns = self._columns
         _put(columns["actions"], at, action, "a step, actions")
         columns["rewards"][at] = reward
@@ -118,7 +120,7 @@ class EpisodeCollector:
 
     def _begin(self, observation: Any) -> None:
         if self._observations is None:
-            self._observations = _new(observation, self._steps + 1)
+            self._observations = mapped(partial(_column, self._steps + 1), observation)
         _put(self._observations, 0, observation, "the observation")
         self._count, self._begun = 0, time.perf_counter()
 
@@ -145,11 +147,7 @@ class EpisodeCollector:
         self._taken += count
 
 
-def _new(value: Any, length: int) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _new(part, length) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_new(part, length) for part in value)
+def _column(length: int, value: Any) -> NDArray[Any]:
     one = np.asarray(value)
     if one.dtype.hasobject or one.dtype.kind in "USMmV":
         raise ValueError(f"expected numbers or arrays of numbers, not {type(value).__name__}")

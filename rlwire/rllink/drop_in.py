@@ -17,6 +17,7 @@ from rlwire.codecs import msgpack
 from rlwire.codecs.rllink.frames import FRAME_MAXIMUM, HEAD, frame_size
 from rlwire.errors import RlwireError
 from rlwire.msgpack_numpy import DropIn
+from rlwire.transports.sockets import receive_exactly
 
 _NAMES = ("send_rllink_message", "get_rllink_message")
 
@@ -79,8 +80,8 @@ def _receiver(kinds: Any) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
     def get_rllink_message(sock_: Any) -> tuple[Any, dict[str, Any]]:
         """Receive a message; errors as in Ray's function."""
         try:
-            head = _received(sock_, HEAD)
-            message = decode(_received(sock_, frame_size(head, 0, HEAD) - HEAD))
+            head = receive_exactly(sock_, HEAD)
+            message = decode(receive_exactly(sock_, frame_size(head, 0, HEAD) - HEAD))
             kind = message.pop("type", None)
             if kind is None:
                 raise ConnectionError(
@@ -93,17 +94,6 @@ def _receiver(kinds: Any) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
             ) from error
 
     return get_rllink_message
-
-
-def _received(sock: Any, size: int) -> bytearray:
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        count = sock.recv_into(view)
-        if not count:
-            raise ConnectionError(f"No data received from socket {sock}!")
-        view = view[count:]
-    return data
 
 
 rllib_drop_in = DropIn(_replace)

@@ -48,22 +48,9 @@ def play(
     """Play episodes with a trainer's weights, send them, and return each episode's sum of rewards.
 
     Each batch has exactly as many steps as the trainer requests, except the last. If the connection
-    is lost, a batch without a reply is sampled again.
-
-    Args:
-        environment: an environment, its class or factory, its name, or the URL of a remote one.
-        address: the trainer's address.
-        episodes: number of episodes to play to the end.
-        seed: of the first episode.
-        policy: a function of an observation and weights, its class, or ``"module:policy"``; by
-            default `OnnxPolicy`.
-        steps: steps per batch, if the trainer's config does not set it (Ray pickles its config).
-        options: of `Client`.
-
-    Raises:
-        ValueError: neither the trainer's config nor `steps` sets the steps per batch.
-        RemoteProtocolError: an action is not in the action space.
-        ConnectionClosed, OSError: the connection is lost, and reconnecting failed.
+    is lost, a batch without a reply is sampled again. `seed` is of the first episode, `steps` the
+    steps per batch if the trainer's config does not set it (Ray pickles its config); `options` are
+    those of `Client`.
     """
     act: Policy = OnnxPolicy() if policy is None else load_instance(policy, "'module:policy'")
     if not callable(act):

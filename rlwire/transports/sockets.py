@@ -240,6 +240,18 @@ def peer_name(sock: socket.socket, sockaddr: Any, shm: bool = False) -> str:
     return f"{name} {peer_host(sock, sockaddr)}".rstrip()
 
 
+def receive_exactly(sock: socket.socket, size: int) -> bytearray:
+    """Receive `size` bytes; ConnectionResetError if the peer closes before the last."""
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = sock.recv_into(view)
+        if not count:
+            raise ConnectionResetError(f"the peer closed socket {sock} inside a message")
+        view = view[count:]
+    return data
+
+
 def ready(
     sock: socket.socket | int, seconds: float, *, read: bool = True, write: bool = False
 ) -> tuple[bool, bool]:

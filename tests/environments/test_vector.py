@@ -282,10 +282,13 @@ def test_vector_rejects_spaces_without_arrays(way):
     ("given", "expected"),
     [
         ({"a": np.zeros((3, 2), np.float32)}, "entry 'b'"),
-        ({"a": np.zeros((2, 2)), "b": np.zeros((3, 2), int)}, r"shape \(3, 2\), not \(2, 2\)"),
+        (
+            {"a": np.zeros((2, 2)), "b": np.zeros((3, 2), int)},
+            r"shape \(3, 2\), not .* shape \(2, 2\)",
+        ),
         (
             {"a": np.zeros((3, 2)), "b": np.zeros((3, 2))},
-            "the actions, b must be int64, not float64",
+            "the actions, b must be int64 .*, not float64",
         ),
         (np.zeros(3), "mapping"),
     ],

@@ -54,7 +54,7 @@ class Server(BackgroundServer):
 
     def _run(self):
         self.on_loop = Async(self.error)
-        return LoopThread(lambda: self.on_loop, None, "a mind")
+        return LoopThread(lambda: self.on_loop, None)
 
     def _details(self):
         return "far and wide"
@@ -136,9 +136,9 @@ def test_serve_forever_ends_at_a_signal_or_stop(how, caplog):
 
 
 def test_slow_shutdown_is_logged(caplog):
-    thread = LoopThread(lambda: Async(nap=1.5), None, "a mind")
+    thread = LoopThread(lambda: Async(nap=1.5), None)
     thread.stop(0.05)
-    assert re.search(r"127\.0\.0\.1:7: .*a mind .*0\.1 s", caplog.text)
+    assert re.search(r"127\.0\.0\.1:7: .*abandoned.*0\.1 s", caplog.text)
     thread.stop(20.0)  # the loop is on its way out
 
 
@@ -149,7 +149,7 @@ def test_loop_factory_makes_the_event_loop():
         made.append(asyncio.new_event_loop())
         return made[0]
 
-    thread = LoopThread(Async, factory, "a mind")
+    thread = LoopThread(Async, factory)
     assert thread.loop is made[0]
     thread.stop(1.0)
     assert made[0].is_closed()

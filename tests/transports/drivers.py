@@ -191,7 +191,7 @@ def serving(kind, address, make_session, **options):
             yield threads
         return
     server = LoopServer(address, make_session, **with_settings(options))
-    thread = LoopThread(lambda: server, lambda: new_loop(kind), "an echo")
+    thread = LoopThread(lambda: server, lambda: new_loop(kind))
     try:
         yield server
     finally:

@@ -245,7 +245,7 @@ def stoppable(where, blobs, stack):
             threads = stack.enter_context(ThreadServer(address, blobs, **options))
             return threads, threads.stop
         server = LoopServer(address, blobs, **options)
-        thread = LoopThread(lambda: server, lambda: drivers.new_loop(where), "an echo")
+        thread = LoopThread(lambda: server, lambda: drivers.new_loop(where))
         stack.callback(thread.stop, 2.0)
         return server, thread.stop
 
