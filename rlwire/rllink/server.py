@@ -331,8 +331,10 @@ class LearnerServer(Server):
     def _set(self, make: Callable[..., Any], *arguments: Any) -> bool:
         """Set the weights that a method of the learner returns; return whether that succeeded."""
         try:
-            state = make(*arguments)
-            self.set_state(self._exchange.state if state is None else state)
+            state: Any = make(*arguments)
+            if state is None:
+                state = self._exchange.state
+            self.set_state(state)
         except (Exception, SystemExit) as error:
             if self._worker is not None and not self._worker.stopping:
                 logger.error("the learner failed, stopping the server", exc_info=error)
