@@ -405,7 +405,7 @@ def test_server_rejects_a_missing_or_invalid_api_key(policy, raw, caplog):
         url = f"http://127.0.0.1:{server.address.port}/healthz"
         with urllib.request.urlopen(url, timeout=5) as answer:
             assert answer.read() == b"OK\n"
-        assert server.statistics()["open"] == 0
+        eventually(lambda: server.statistics()["open"] == 0)
     # Who watches asks every few seconds: that is not worth a line.
     assert "health" not in caplog.text
 
