@@ -8,12 +8,11 @@ from typing import Any
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType
 from rlwire.codecs.msgpack import Decoder
-from rlwire.dm_env_rpc.agent_spaces import AgentSpaces
 from rlwire.dm_env_rpc.spaces import INFO, TRUNCATED
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import FAULTS, GrpcDissector, Remembered, plain
-from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
+from rlwire.recording.messages import Dissected, EnvStep
 from rlwire.sessions.dm_env_rpc.session import without_spec
 from rlwire.sessions.dm_env_rpc.states import REQUESTS
 
@@ -49,9 +48,6 @@ class _Call:
     _begun = False  # whether the next step's response is a result
     _specs: Any = None
     _managers: tuple[codec.SpecManager, codec.SpecManager] | None = None
-    _parts: Any = ()  # structures of the observation and the action
-    _signals: Any = ()  # observations that are signals
-    _reward: str | None = None  # its name
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name, self._limits = name, limits
@@ -74,7 +70,7 @@ class _Call:
                 value: Any = {"actions": taken, "requested_observations": requested}
                 with contextlib.suppress(DecodeError):
                     value["requested_observations"] = list(observations.names_of(requested))
-                steps = [EnvStep(self._name, action=self._built(1, taken))] if self._running else []
+                steps = [EnvStep(self._name, has_action=True)] if self._running else []
                 self._running = True
                 return Dissected("StepRequest", {"step": value}, steps=steps)
             if not from_client and (done := codec.decode_step_response(observations, message)):
@@ -107,24 +103,11 @@ class _Call:
         if specs == self._specs:
             return
         self._specs, self._managers = specs, None
-        self._parts, self._signals, self._reward = (), (), None
-        try:
+        with contextlib.suppress(*FAULTS):
             self._managers = (
                 codec.SpecManager(specs.actions, limits=self._limits),
                 codec.SpecManager(specs.observations, limits=self._limits),
             )
-            spaces = AgentSpaces(specs, self._limits)
-            self._signals, self._reward = spaces.signals, spaces.reward.scalar
-            spaces.derive()
-        except FAULTS:  # no space, such as a variable size
-            return
-        self._parts = spaces.observations, spaces.actions
-
-    def _built(self, which: int, tensors: dict[str, Any]) -> Any:
-        try:
-            return self._parts[which].build(tensors)
-        except FAULTS:  # no space, or not all were requested
-            return {name: tensors[name] for name in tensors if name not in self._signals} or UNKNOWN
 
     def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
         name = next((name for name in seen if name.startswith(INFO)), None)
@@ -134,15 +117,13 @@ class _Call:
         return info if isinstance(info, dict) else {}
 
     def _result(self, state: EnvironmentStateType, seen: dict[str, Any]) -> EnvStep:
-        step, running = EnvStep(self._name, not self._begun), state == EnvironmentStateType.RUNNING
-        step.observation = self._built(0, seen)
+        step = EnvStep(self._name, not self._begun, has_observation=True)
+        running = state == EnvironmentStateType.RUNNING
         if self._begun:
             step.terminated = state == EnvironmentStateType.TERMINATED
             step.truncated = not (step.terminated or running)
             step.truncated |= self._info(seen).get(TRUNCATED) is True
-            step.reward = 0.0 if self._reward is None else UNKNOWN
-            if self._reward in seen:
-                step.reward = float(seen[self._reward])
+            step.reward = seen.get("reward", 0.0)
         self._begun = running
         self._running = self._running and running
         return step

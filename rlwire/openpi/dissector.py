@@ -9,9 +9,9 @@ import numpy as np
 from rlwire.codecs.msgpack import Decoder
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
-from rlwire.openpi.environment import ABOUT, OBSERVATION
+from rlwire.openpi.environment import ABOUT
 from rlwire.recording.dissecting import RequestPairs, WebSocketDissector, plain
-from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
+from rlwire.recording.messages import Dissected, EnvStep
 
 
 class OpenPIDissector(WebSocketDissector):
@@ -43,13 +43,10 @@ class OpenPIDissector(WebSocketDissector):
             actions = given.get("actions")
             if self._begins or not isinstance(actions, np.ndarray) or not actions.ndim:
                 return []  # also the reply to the last observation, which is no action
-            return [EnvStep(action=actions[0] if len(actions) == 1 else actions)]
-        seen: Any = {name: given[name] for name in given if name not in ABOUT}
-        if [*seen] == [OBSERVATION]:
-            seen = seen[OBSERVATION]
-        step = EnvStep("", self._begins, observation=seen)
+            return [EnvStep(has_action=True)]
+        step = EnvStep("", self._begins, has_observation=True)
         if not self._begins:
-            step.reward = given.get("reward", UNKNOWN)
+            step.reward = given.get("reward")
         step.terminated, step.truncated = (given.get(name) is True for name in ABOUT[1:])
         self._begins = step.terminated or step.truncated
         return [step]

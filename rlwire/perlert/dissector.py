@@ -10,7 +10,7 @@ from rlwire.limits import Limits
 from rlwire.perlert.environment import flags_of
 from rlwire.perlert.spaces import SpaceDescription, SpaceText
 from rlwire.recording.dissecting import FAULTS, Dissector, plain
-from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
+from rlwire.recording.messages import Dissected, EnvStep
 
 _LOBBY = perlert.LobbyRequest, perlert.Ready, perlert.LobbyInformation
 _REGISTER = perlert.Register, perlert.Registered
@@ -26,7 +26,7 @@ class PerlertDissector(Dissector):
         super().__init__(limits)
         self._told = SpaceDescription()
         self._texts: tuple[SpaceText | None, SpaceText | None] = None, None
-        self._action: Any = UNKNOWN
+        self._acted = False
         self._newest = (-1, -1)  # step number and timestamp
         self._over = True
 
@@ -41,7 +41,8 @@ class PerlertDissector(Dissector):
         if isinstance(read, (*_LOBBY, *_REGISTER)):
             found.paired("lobby" if isinstance(read, _LOBBY) else "register", from_client)
         elif isinstance(read, perlert.Action):
-            self._action = value["action"] = self._read(self._texts[1], read.action)
+            value["action"] = self._read(self._texts[1], read.action)
+            self._acted = True
         elif isinstance(read, perlert.RolloutStep):
             found.steps = self._steps(read, value)
         elif isinstance(read, perlert.LobbyMessage) and self._told.add(read.text):
@@ -69,7 +70,7 @@ class PerlertDissector(Dissector):
                 self._texts = texts, SpaceText(done, "it", named=False, limits=self.limits)
 
     def _steps(self, frame: perlert.RolloutStep, value: dict[str, Any]) -> list[EnvStep]:
-        observation = value["observation"] = self._read(self._texts[0], frame.observation)
+        value["observation"] = self._read(self._texts[0], frame.observation)
         if frame.extra is not None:
             value["extra"] = self._read(None, frame.extra)
         # As in the session: within a rollout the order is that of (step, timestamp).
@@ -78,11 +79,8 @@ class PerlertDissector(Dissector):
         begins = frame.timestamp > timestamp and (self._over or frame.step < step)
         if not begins and (self._over or order <= self._newest):
             return []  # repeated or late
-        action = UNKNOWN if begins else self._action
-        reward = UNKNOWN if begins else frame.reward
+        acted = self._acted and not begins
         self._newest, self._over = order, frame.done
-        if frame.done:
-            self._action = UNKNOWN
+        self._acted = self._acted and not frame.done
         ends = flags_of(frame.done, value["extra"])
-        result = EnvStep("", begins, UNKNOWN, observation, reward, *ends)
-        return [result] if action is UNKNOWN else [EnvStep(action=action), result]
+        return [EnvStep("", begins, acted, True, None if begins else frame.reward, *ends)]

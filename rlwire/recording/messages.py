@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-UNKNOWN: Final = object()
-"""A part of an `EnvStep` that a message does not have."""
-
 MESSAGES: Final = 2**18
 """Messages of a file that its size does not pay for."""
 
@@ -59,15 +56,15 @@ class Budget:
 
 @dataclass(slots=True)
 class EnvStep:
-    """What a message means for one environment; parts that it does not have are `UNKNOWN`."""
+    """What a message means for one environment."""
 
     environment: str = ""  # tells apart those of one connection, such as an agent's name
-    begins: bool = False  # an episode: `observation` is then that of the reset
-    action: Any = UNKNOWN
-    observation: Any = UNKNOWN
-    reward: Any = UNKNOWN
-    terminated: Any = UNKNOWN
-    truncated: Any = UNKNOWN
+    begins: bool = False  # an episode
+    has_action: bool = False
+    has_observation: bool = False
+    reward: Any = None  # a number, or numbers that add up
+    terminated: bool = False
+    truncated: bool = False
 
 
 @dataclass(slots=True)

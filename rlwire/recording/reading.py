@@ -15,7 +15,7 @@ import numpy as np
 from rlwire.errors import LimitExceeded
 from rlwire.limits import DEFAULT
 from rlwire.recording.dissecting import BytesDissector, dissector
-from rlwire.recording.messages import MESSAGES, UNKNOWN, Budget, Dissected, EnvStep, Packet
+from rlwire.recording.messages import MESSAGES, Budget, Dissected, EnvStep, Packet
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +65,10 @@ class EpisodeBuilder:
     def add(self, step: EnvStep) -> RecordedEpisode | None:
         """Add what a message means; return the episode that it ends."""
         ended = self._begin(step) if step.begins else None
-        if step.action is not UNKNOWN:
+        if step.has_action:
             self._acted = self._waits = True
-        ends = _number(step.terminated) > 0, _number(step.truncated) > 0
-        seen, paid = step.observation is not UNKNOWN, step.reward is not UNKNOWN
+        ends = step.terminated, step.truncated
+        seen, paid = step.has_observation, step.reward is not None
         if step.begins or not (seen or paid or any(ends)):
             return ended
         if not self._open:  # the recording began in the middle of it
@@ -102,7 +102,7 @@ class EpisodeBuilder:
 
 
 def _number(value: Any) -> float:
-    """Return the sum of a reward's or a flag's numbers; NaN if it is unknown, None or a text."""
+    """Return the sum of a reward's numbers; NaN if it is None or a text."""
     try:
         return float(np.sum(np.asarray(value, np.float64)))
     except (ArithmeticError, TypeError, ValueError):

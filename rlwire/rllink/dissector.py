@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
-from rlwire.codecs.rllink.episodes import mapped
 from rlwire.codecs.rllink.messages import NAMES
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import FAULTS, Dissector, RequestPairs, plain
@@ -56,18 +55,14 @@ class RLlinkDissector(Dissector):
 def _unrolled(episode: Episode, name: str) -> Any:
     first, end = episode.lookback, len(episode.rewards)
     if not episode.started:
-        yield EnvStep(name, True, observation=_item(episode.observations, first))
+        yield EnvStep(name, True)
     for index in range(first, end):
-        yield EnvStep(name, action=_item(episode.actions, index))
+        yield EnvStep(name, has_action=True)
         last = index == end - 1
         yield EnvStep(
             name,
-            observation=_item(episode.observations, index + 1),
+            has_observation=True,
             reward=float(episode.rewards[index]),
             terminated=last and episode.terminated,
             truncated=last and episode.truncated,
         )
-
-
-def _item(column: Any, index: int) -> Any:
-    return mapped(lambda part: part[index], column)

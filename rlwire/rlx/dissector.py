@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
-
-import numpy as np
 
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, optional
@@ -33,19 +30,16 @@ class _Environment:
             found.steps = [self._update(message)]
         elif not (from_client or self._begins) and kind == "action" and "data" in message:
             # The reply to a terminal update is no action.
-            found.steps = [EnvStep(self._name, action=message["data"])]
+            found.steps = [EnvStep(self._name, has_action=True)]
         return found
 
     def _update(self, message: dict[str, Any]) -> EnvStep:
         state, reward, terminal = map(message.get, ("state", "reward", "terminal"))
         over = isinstance(terminal, int) and terminal != 0
         begins, self._begins = self._begins or (reward is None and not over), over
-        step = EnvStep(self._name, begins)
-        if state is not None:
-            step.observation = state
+        step = EnvStep(self._name, begins, has_observation=state is not None)
         if not begins:
-            with contextlib.suppress(*dissecting.FAULTS):
-                step.reward = 0.0 if reward is None else float(np.sum(np.asarray(reward)))
+            step.reward = 0.0 if reward is None else reward
             step.truncated = over and message.get("truncated") is True
             step.terminated = over and message.get("terminated", not step.truncated) is True
         return step

@@ -7,7 +7,6 @@ import rlwire
 from rlwire.codecs import perlert
 from rlwire.perlert.dissector import PerlertDissector
 from rlwire.recording.files import packets
-from rlwire.recording.messages import UNKNOWN
 from rlwire.recording.recorder import Recorder
 from tests.recording.captures import damage, dissected
 
@@ -46,13 +45,15 @@ def test_dissector_decodes_each_datagram_of_two_episodes(datagrams):
     assert {"Register", "Registered", "LobbyInformation", "Ready", "Start", "Action"} < kinds
     assert "damaged" not in kinds
     assert {step.environment for step in steps} == {"cart:0"}
-    frames = [step for step in steps if step.observation is not UNKNOWN]
-    assert sum(frame.begins for frame in frames) == 2
-    assert sum(frame.terminated is True for frame in frames) == 2
-    for frame in frames:
-        assert (frame.observation.dtype, frame.observation.shape) == (np.float32, (4,))
-        assert frame.reward is UNKNOWN if frame.begins else frame.reward == 1.0
-    actions = [step.action for step in steps if step.action is not UNKNOWN]
+    assert sum(step.begins for step in steps) == 2
+    assert sum(step.terminated for step in steps) == 2
+    for step in steps:
+        assert step.reward is None if step.begins else step.reward == 1.0
+        assert not (step.begins and step.has_action)
+    assert any(step.has_action for step in steps)
+    frames = [each.value["observation"] for each in messages if each.kind == "RolloutStep"]
+    assert {(frame.dtype, frame.shape) for frame in frames} == {(np.dtype(np.float32), (4,))}
+    actions = [message.value["action"] for message in messages if message.kind == "Action"]
     assert {(type(action), action) for action in actions} == {(np.int64, 1)}
 
 
@@ -66,20 +67,22 @@ def act(text):
 
 
 def begun(*chunks):
-    steps = [step for found in dissected(PerlertDissector(), list(chunks)) for step in found.steps]
-    return steps, [step.begins for step in steps if step.observation is not UNKNOWN]
+    found = dissected(PerlertDissector(), list(chunks))
+    steps = [step for message in found for step in message.steps]
+    return found, steps, [step.begins for step in steps]
 
 
 def test_dissector_ignores_repeated_late_and_stale_frames():
     last = frame(2, 120, True, "truncated:true")
     game = [act("4"), frame(0, 100), frame(1, 110), frame(1, 110), frame(0, 100), last, last]
-    steps, begins = begun(*game, frame(1, 110), act("5"), frame(0, 130), frame(1, 140))
+    found, steps, begins = begun(*game, frame(1, 110), act("5"), frame(0, 130), frame(1, 140))
     assert begins == [True, False, False, True, False]
-    assert [step.action for step in steps if step.action is not UNKNOWN] == [4, 4, 5]
-    np.testing.assert_array_equal(steps[0].observation, [0.5, 0])
-    ends = [(step.terminated, step.truncated) for step in steps if step.truncated is True]
+    assert [step.has_action for step in steps] == [False, True, True, False, True]
+    assert [each.value["action"] for each in found if each.kind == "Action"] == [4, 5]
+    np.testing.assert_array_equal(found[1].value["observation"], [0.5, 0])
+    ends = [(step.terminated, step.truncated) for step in steps if step.truncated]
     assert ends == [(False, True)]
-    steps, begins = begun(frame(0, 100), frame(9, 190), frame(0, 200), frame(1, 210))
+    _, _, begins = begun(frame(0, 100), frame(9, 190), frame(0, 200), frame(1, 210))
     assert begins == [True, False, True, False]
 
 

@@ -19,7 +19,7 @@ from rlwire.codecs.websocket.frames import FrameEncoder
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import dissector
-from rlwire.recording.messages import UNKNOWN, Packet, RecordedConnection
+from rlwire.recording.messages import Packet, RecordedConnection
 from rlwire.recording.reading import messages
 from rlwire.registry import PROTOCOLS
 from rlwire.urls import parse_url
@@ -117,23 +117,23 @@ def messages_of(label):
 
 
 def played(messages):
+    """Rewards and flags of each step, by episode."""
     episodes = []
-    action = UNKNOWN
+    acted = False
     for step in (step for found in messages for step in found.steps):
         if step.begins:
-            episodes.append([step.observation])
-        elif step.action is not UNKNOWN:
-            action = step.action
-        elif step.reward is not UNKNOWN:
-            result = step.observation, step.reward, step.terminated, step.truncated
-            episodes[-1].append([action, *result])
+            episodes.append([])
+        elif step.reward is not None:
+            assert acted
+            assert step.has_observation
+            episodes[-1].append([float(step.reward), step.terminated, step.truncated])
+        acted = step.has_action
     # A rewarder begins an episode by itself after each one.
-    return [episode for episode in episodes if len(episode) > 1]
+    return [episode for episode in episodes if episode]
 
 
-def as_floats(value):
-    nested = isinstance(value, (list, np.ndarray))
-    return [as_floats(each) for each in value] if nested else float(np.float32(value))
+def outcomes(episodes):
+    return [[step[2:] for step in episode[1:]] for episode in episodes]
 
 
 def of_kind(messages, kind):
@@ -145,10 +145,7 @@ def test_dissected_steps_equal_the_played_episodes(label):
     messages, episodes = messages_of(label), captured(label)[1]
     assert not of_kind(messages, "damaged")
     assert [len(episode) for episode in episodes] == [5, 4, 5, 4]
-    found = played(messages)
-    if label in ("rlx", "universe"):  # which send lists, and floats as text
-        found, episodes = as_floats(found), as_floats(episodes)
-    assert _same(found, episodes)
+    assert played(messages) == outcomes(episodes)
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink", "openpi"])
@@ -183,6 +180,10 @@ def test_dissected_values_equal_the_sent_values():
     actions = [each["step"]["actions"] for each in of_kind(messages, "StepRequest")]
     played_ones = [step[0] for episode in captured("dm-env-rpc")[1] for step in episode[1:]]
     assert _same([each["action"] for each in actions if each], played_ones)
+    seen = [each["step"]["observations"] for each in of_kind(messages, "StepResponse")]
+    episodes = captured("dm-env-rpc")[1]
+    shown = [array for first, *steps in episodes for array in (first, *(step[1] for step in steps))]
+    assert _same([each["observation"] for each in seen], shown)
     results = of_kind(messages, "StepResponse")
     assert {each["step"]["state"] for each in results} == {"RUNNING", "TERMINATED", "INTERRUPTED"}
     assert of_kind(messages, "trailers")[0]["status"] == "OK"
@@ -350,7 +351,7 @@ def test_dissector_decodes_steps_of_the_reference_client():
     messages = dissected(dissector("dm-env-rpc"), relayed.chunks)
     assert not of_kind(messages, "damaged")
     assert [len(episode) for episode in walk.episodes] == [4, 4]
-    assert _same(played(messages), walk.episodes)
+    assert played(messages) == outcomes(walk.episodes)
 
 
 def test_dissector_allocates_no_arrays_for_hostile_shapes():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rlwire.recording.messages import UNKNOWN, EnvStep
+from rlwire.recording.messages import EnvStep
 from rlwire.recording.reading import EpisodeBuilder
 
 
@@ -15,29 +15,24 @@ def built(steps):
     return [each for each in episodes if each is not None], [position for _, position in found]
 
 
-def reset(observation):
-    return EnvStep(begins=True, observation=observation)
+RESET, ACT = EnvStep(begins=True), EnvStep(has_action=True)
 
 
-def act(action):
-    return EnvStep(action=action)
-
-
-def result(observation, reward=1.0, terminated=False):
-    return EnvStep(observation=observation, reward=reward, terminated=terminated, truncated=False)
+def result(reward=1.0, terminated=False):
+    return EnvStep(has_observation=True, reward=reward, terminated=terminated)
 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_builder_groups_actions_and_results_into_episodes(together):
-    steps = [reset(0)]
+    steps = [RESET]
     for number in (1, 2, 3):
-        step = result(number, number / 2, number == 3)
+        step = result(number / 2, number == 3)
         if together:
-            step.action = number * 10
+            step.has_action = True
         else:
-            steps.append(act(number * 10))
+            steps.append(ACT)
         steps.append(step)
-    steps += [reset(4), act(50), result(5)]
+    steps += [RESET, ACT, result()]
     (first, second), _ = built(steps)
     assert (first.number, first.total, first.length) == (1, 3.0, 3)
     assert (first.terminated, first.truncated) == (True, False)
@@ -46,8 +41,8 @@ def test_builder_groups_actions_and_results_into_episodes(together):
 
 
 def test_action_and_result_share_a_position():
-    steps = [reset(0), act(1), result(1), act(2), result(2, 1.0, True)]
-    steps += [act(3), reset(3), act(4), result(4)]
+    steps = [RESET, ACT, result(), ACT, result(1.0, True)]
+    steps += [ACT, RESET, ACT, result()]
     found = [(0, 1, 0), (1, 1, 1), (1, 1, 1), (2, 1, 2), (2, 1, 2)]
     found += [(3, 1, 3), (2, 2, 0), (3, 2, 1), (3, 2, 1)]  # the third action made a reset only
     assert built(steps)[1] == found
@@ -55,16 +50,15 @@ def test_action_and_result_share_a_position():
 
 END = EnvStep(reward=1.0, terminated=True)
 ODD = {
-    "an action that is never answered": ([reset(0), act(1)], []),
-    "another reset": ([reset(0), reset(1), act(1), result(2)], [1]),
-    "no observation at the end": ([reset(0), act(1), END], [1]),
-    "an end alone": ([reset(0), act(1), result(1), EnvStep(terminated=True)], [1]),
-    "an action that holds": ([reset(0), result(1), act(1), result(2), result(3)], [2]),
-    "actions that are replaced": ([reset(0), act(1), act(2), result(1)], [1]),
-    "a begin that is not recorded": ([act(1), result(0), act(2), result(1)], [1]),
-    "an end without a begin": ([act(1), result(0, 1.0, True)], []),
-    "no actions": ([reset(0), result(1, 1.0, True)], [1]),
-    "flags that are none": ([reset(0), act(1), result(1, 1.0, [[1], [2, 3]])], [1]),
+    "an action that is never answered": ([RESET, ACT], []),
+    "another reset": ([RESET, RESET, ACT, result()], [1]),
+    "no observation at the end": ([RESET, ACT, END], [1]),
+    "an end alone": ([RESET, ACT, result(), EnvStep(terminated=True)], [1]),
+    "an action that holds": ([RESET, result(), ACT, result(), result()], [2]),
+    "actions that are replaced": ([RESET, ACT, ACT, result()], [1]),
+    "a begin that is not recorded": ([ACT, result(), ACT, result()], [1]),
+    "an end without a begin": ([ACT, result(1.0, True)], []),
+    "no actions": ([RESET, result(1.0, True)], [1]),
 }
 
 
@@ -75,7 +69,7 @@ def test_builder_counts_steps_in_incomplete_episodes(name):
 
 
 def test_builder_totals_numeric_rewards_and_ignores_others():
-    rewards = [1, True, [1.5, 2], None, "three", math.nan, [[1], 2], UNKNOWN, 10**400]
-    steps = [step for reward in rewards for step in (act(1), result(1, reward))]
-    ((episode,), _) = built([reset(0), *steps])
-    assert (episode.total, episode.length) == (5.5, 9)
+    rewards = [1, True, [1.5, 2], None, "three", math.nan, [[1], 2], 10**400]
+    steps = [step for reward in rewards for step in (ACT, result(reward))]
+    ((episode,), _) = built([RESET, *steps])
+    assert (episode.total, episode.length) == (5.5, 8)

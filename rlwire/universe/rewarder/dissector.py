@@ -8,8 +8,8 @@ from rlwire.codecs import rewarder
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import WebSocketDissector, plain
-from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
-from rlwire.universe.rewarder.environment import ACTION, pop_flags
+from rlwire.recording.messages import Dissected, EnvStep
+from rlwire.universe.rewarder.environment import pop_flags
 
 _FIELDS = ("reward", "done", "info", "action")  # of binary messages, beside the observation
 
@@ -22,8 +22,8 @@ class RewarderDissector(WebSocketDissector):
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
-        self._episode: Any = UNKNOWN
-        self._seen: Any = UNKNOWN
+        self._episode: Any = object()  # which equals no ID
+        self._seen = False
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         # Both need msgspec, as the codec does.
@@ -50,19 +50,15 @@ class RewarderDissector(WebSocketDissector):
 
     def _steps(self, read: rewarder.RewarderMessage) -> list[EnvStep]:
         if isinstance(read, rewarder.AgentAction):
-            ours = [event[1] for event in read.action if len(event) == 2 and event[0] == ACTION]
-            return [EnvStep(action=ours[-1] if ours else plain(read.action))]
+            return [EnvStep(has_action=True)]
         if not isinstance(read, (rewarder.EnvObservation, rewarder.EnvReward)):
             return []
         begins, self._episode = read.episode_id != self._episode, read.episode_id
         if isinstance(read, rewarder.EnvObservation):
-            seen = read.observation
-            self._seen = UNKNOWN if begins else seen
-            return [EnvStep(begins=True, observation=seen)] if begins else []
-        seen, self._seen = self._seen, UNKNOWN
-        if isinstance(read, rewarder.EnvStep):
-            seen = read.observation
-        step = EnvStep(observation=UNKNOWN if begins else seen, reward=float(read.reward))
+            self._seen = not begins
+            return [EnvStep(begins=True)] if begins else []
+        seen, self._seen = self._seen or isinstance(read, rewarder.EnvStep), False
+        step = EnvStep(has_observation=seen and not begins, reward=float(read.reward))
         step.terminated, step.truncated = (
             pop_flags(dict(read.info), False) if read.done else (False, False)
         )
