@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from rlwire._options import given
@@ -11,6 +12,7 @@ from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.dm_env_rpc.options import OPTIONS as OPTIONS
 from rlwire.dm_env_rpc.options import DmEnvRpcServeOptions, DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.server import Server
+from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.loading import load_environment
 from rlwire.serving.fronts import clients, rendering
@@ -31,11 +33,13 @@ def server(environment: Any, url: URL, **given_options: Any) -> Server:
             infos=options.infos,
             accepts=options.accepts,
         )
-        sample = worlds.sample()
-        if sample is not None and sample.shared:
-            worlds = sample  # the agents share this world
-        elif sample is not None:
-            sample.close()
+        with contextlib.suppress(StatusError):  # settings are required
+            sample = worlds({})
+            worlds.sampled = True
+            if sample.shared:
+                worlds = sample  # the agents share this world
+            else:
+                sample.close()
     elif options.env_kwargs or options.accepts:
         raise ValueError("env_kwargs, accepts: a World class checks all its settings itself")
     return Server(worlds, **given(options, DmEnvRpcServerOptions))

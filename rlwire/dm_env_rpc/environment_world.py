@@ -385,6 +385,8 @@ class EnvironmentWorlds:
         ValueError: `accepts` has a name that is not an argument of the factory.
     """
 
+    sampled = False  # whether one was made and closed: `Server.check` needs none
+
     def __init__(
         self,
         make_environment: Any,
@@ -398,14 +400,6 @@ class EnvironmentWorlds:
         self._factory = EnvironmentFactory(make_environment, accepts)
         self._options = ConverterOptions(reward, discount, infos, dict(default_actions or {}))
         self.accepts = self._factory.accepts
-        self.sampled = False  # whether `sample` has made an environment: `Server.check` needs none
 
     def __call__(self, settings: Settings) -> EnvironmentWorld:
         return EnvironmentWorld(self._factory, self._options, settings)
-
-    def sample(self) -> EnvironmentWorld | None:
-        """Return a world made without settings; None if some are required."""
-        if self._factory.needs_settings:
-            return None
-        self.sampled = True
-        return self({})

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rlwire._options import with_options
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.dm_env_rpc import Request, Settings, Status, Step
+from rlwire.codecs.dm_env_rpc import Request, Status, Step
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc import channel
 from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
@@ -19,7 +19,7 @@ from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.served_world import ServedAgent
 from rlwire.dm_env_rpc.spaces import MULTIPLEXED, REQUEST_SPACES
 from rlwire.dm_env_rpc.status import StatusError, report
-from rlwire.dm_env_rpc.world import Reply, World, WorldFactory, is_world
+from rlwire.dm_env_rpc.world import Reply, is_world
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.environments.driver import is_environment
 from rlwire.errors import LimitExceeded, for_peer, on_error, quoted
@@ -38,9 +38,7 @@ logger = logging.getLogger(__name__)
 KEEP_ALIVE: Final = {"ping_interval": 120.0}
 """In seconds: pings clients that send nothing."""
 
-_NAMES: dict[type, str] = {asked: name for name, (asked, _response) in REQUESTS.items()}
-del _NAMES[codec.StepRequest]  # sessions make Steps of them
-_NAMES[Step] = "step"
+_NAMES = {request: name for name, (request, _) in REQUESTS.items()} | {Step: "step"}
 
 
 class Server(StreamServer):
@@ -62,6 +60,7 @@ class Server(StreamServer):
 
     Attributes:
         accepts: the settings that clients may give; None if `worlds` checks them itself.
+        worlds: the worlds that exist: `names`, ``len()``, and `add` for more.
     """
 
     scheme = "dm-env-rpc"
@@ -73,11 +72,13 @@ class Server(StreamServer):
         one = is_world(worlds) and not isinstance(worlds, type)
         if is_environment(worlds):
             worlds = EnvironmentWorlds(worlds)
+        if not (one or callable(worlds)):
+            raise TypeError(
+                f"expected a factory of worlds or an environment, not a {type(worlds).__name__}"
+            )
         self.accepts: frozenset[str] | None = getattr(worlds, "accepts", None)
-        self._sampled = getattr(worlds, "sampled", False)
-        factory, world = (None, worlds) if one else (_factory(worlds), None)
-        self._worlds = WorldRegistry(factory, world, options)
-        service = DmEnvRpcService(self._worlds, options)
+        self.worlds = WorldRegistry(None if one else worlds, worlds if one else None, options)
+        service = DmEnvRpcService(self.worlds, options)
         service.session()  # raises for invalid options
         # A call over the limit needs an open connection to receive its status.
         connections = replace(
@@ -90,21 +91,15 @@ class Server(StreamServer):
         if options.auth is not None and options.tls is None:
             channel.warn_of_plain_token(self._where)
 
-    @property
-    def worlds(self) -> WorldRegistry:
-        """The worlds that exist: `names`, ``len()``, and `add` for more."""
-        return self._worlds
-
     def check(self) -> None:
         """Make a world without settings, and close it; a `StatusError` is only logged."""
-        if self._worlds.factory is None or self._sampled:
+        factory = self.worlds.factory
+        if factory is None or getattr(factory, "sampled", False):
             return
         try:
-            world = self._worlds.factory({})
+            self.worlds.make({}).close()
         except StatusError as error:
             logger.info("no world can be made without settings, not checked: %s", error.message)
-        else:
-            world.close()
 
     def _details(self) -> str:
         if self.accepts is None:
@@ -112,7 +107,7 @@ class Server(StreamServer):
         return f"workers: {self._workers}, clients may set: {', '.join(sorted(self.accepts))}"
 
     def _after_stop(self) -> None:
-        self._worlds.close()
+        self.worlds.close()
 
 
 class DmEnvRpcService(Service[AnyConnection]):
@@ -188,19 +183,15 @@ class DmEnvRpcHandler:
         self._info_size = info_size
         self._agent: ServedAgent | None = None
         self._created: list[str] = []
-        self._closed = False
         self._on_close = on_close
 
     def answer(self, event: Request | Step) -> Reply:
         """Return the reply; anything that a world raises, even `SystemExit`, becomes a `Status`."""
         try:
             if type(event) is Step:
-                agent = self._agent or self._joined()
+                agent: Any = self._agent  # the session has checked that a world is joined
                 return agent.served.step(agent, event)
-            name = _NAMES.get(type(event))
-            if name is None:
-                raise StatusError(Code.UNIMPLEMENTED, "this request is not supported")
-            reply: Reply = getattr(self, f"_{name}")(event)
+            reply: Reply = getattr(self, f"_{_NAMES[type(event)]}")(event)
             return reply
         except BaseException as error:
             return self._failed(event, error)
@@ -215,37 +206,22 @@ class DmEnvRpcHandler:
         return self._failed(event, error)
 
     def close(self) -> None:
-        self._closed = True
         self._leave()
-        created, self._created = self._created, []
-        for name in created:
+        for name in self._created:
             self._worlds.abandon(name)
-        on_close, self._on_close = self._on_close, None
-        if on_close is not None:
-            on_close()
+        if self._on_close is not None:
+            self._on_close()
 
-    def _failed(self, event: object, error: BaseException) -> Status:
-        name = _NAMES.get(type(event), type(event).__name__)
-        return report(self._log, self._peer, name, error)
-
-    def _joined(self) -> ServedAgent:
-        if self._agent is None:
-            raise StatusError(Code.FAILED_PRECONDITION, "no world is joined; join_world first")
-        return self._agent
+    def _failed(self, event: Request | Step, error: BaseException) -> Status:
+        return report(self._log, self._peer, _NAMES[type(event)], error)
 
     def _create_world(self, request: codec.CreateWorldRequest) -> codec.CreateWorldResponse:
         name = self._worlds.create(request.settings)
         self._log.info("%s: created world %r", self._peer, name)
         self._created.append(name)
-        if self._closed:  # while the world was being made
-            self.close()
         return codec.CreateWorldResponse(name)
 
     def _join_world(self, request: codec.JoinWorldRequest) -> codec.JoinWorldResponse:
-        if self._agent is not None:
-            raise StatusError(
-                Code.FAILED_PRECONDITION, f"already joined to {self._agent.served}; leave it first"
-            )
         agent = self._worlds.join(request.world_name, request.settings, self._peer)
         send_spaces = getattr(agent.environment, "send_spaces", None)
         if self._info_size is not None and send_spaces is not None:
@@ -254,12 +230,10 @@ class DmEnvRpcHandler:
         self._log.info("%s: joined %s", self._peer, agent.served)
         self._agent = agent
         self.by_reference = getattr(agent.environment, "by_reference", False)
-        if self._closed:
-            self._leave()
         return codec.JoinWorldResponse(agent.environment.specs)
 
     def _reset(self, request: codec.ResetRequest) -> codec.ResetResponse:
-        agent = self._joined()
+        agent: Any = self._agent
         agent.served.reset(agent, request.settings)
         return codec.ResetResponse(agent.environment.specs)
 
@@ -278,11 +252,6 @@ class DmEnvRpcHandler:
         return codec.LeaveWorldResponse()
 
     def _destroy_world(self, request: codec.DestroyWorldRequest) -> codec.DestroyWorldResponse:
-        agent = self._agent
-        if agent is not None and request.world_name == agent.served.name:
-            raise StatusError(
-                Code.FAILED_PRECONDITION, f"this connection is joined to {agent.served}; leave it"
-            )
         self._worlds.destroy(request.world_name)
         self._log.info("%s: destroyed world %r", self._peer, request.world_name)
         return codec.DestroyWorldResponse()
@@ -305,21 +274,3 @@ class DmEnvRpcHandler:
         if agent is not None:
             self._worlds.leave(agent)
             self._log.info("%s: left %s", self._peer, agent.served)
-
-
-def _factory(worlds: Any) -> WorldFactory:
-    if not callable(worlds):
-        raise TypeError(
-            f"expected a factory of worlds or an environment, not a {type(worlds).__name__}"
-        )
-
-    def make(settings: Settings) -> World:
-        world: World = worlds(settings)
-        if not is_world(world):
-            hint = ": pass EnvironmentWorlds(...) to Server" if is_environment(world) else ""
-            raise TypeError(
-                f"expected a World (join, reset, close), not a {type(world).__name__}{hint}"
-            )
-        return world
-
-    return make

@@ -15,7 +15,8 @@ from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.properties import PropertyService
 from rlwire.dm_env_rpc.served_world import ServedAgent, ServedWorld
 from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.world import Extension, World, WorldFactory
+from rlwire.dm_env_rpc.world import Extension, World, WorldFactory, is_world
+from rlwire.environments.driver import is_environment
 from rlwire.errors import on_error, quoted
 from rlwire.serving.threads import run_in_thread
 from rlwire.transports.rate_limited_log import RateLimitedLog
@@ -80,6 +81,18 @@ class WorldRegistry:
             if name in self._named:
                 raise ValueError(f"there is a world {name!r} already")
             self._register(ServedWorld(name, world, self.log), named=True)
+
+    def make(self, settings: Settings) -> World:
+        """Make a world that is not registered."""
+        if self.factory is None:
+            raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
+        world = self.factory(settings)
+        if not is_world(world):
+            hint = ": pass EnvironmentWorlds(...) to Server" if is_environment(world) else ""
+            raise TypeError(
+                f"expected a World (join, reset, close), not a {type(world).__name__}{hint}"
+            )
+        return world
 
     def create(self, settings: Settings) -> str:
         """Create a world with a request's settings; return its name."""
@@ -152,8 +165,6 @@ class WorldRegistry:
             self._named[served.name] = served
 
     def _create(self, settings: Settings, named: bool) -> ServedWorld:
-        if self.factory is None:
-            raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
         with self._lock:
             if self._closed:
                 raise StatusError(Code.UNAVAILABLE, "the server is closing")
@@ -168,7 +179,7 @@ class WorldRegistry:
             self._number += 1
             name = f"{self._prefix}{self._number}" if named else ""
         try:
-            served = ServedWorld(name, self.factory(settings), self.log, not named)
+            served = ServedWorld(name, self.make(settings), self.log, not named)
         except BaseException:
             with self._lock:
                 self._creating -= 1

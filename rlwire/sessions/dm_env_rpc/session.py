@@ -118,6 +118,16 @@ class _DmEnvRpcSession(Layer):
             observations = codec.SpecManager(specs.observations, limits=self._limits)
         return actions, observations
 
+    def _accept(self, response: Any, world: str, node: DmEnvRpcStateNode) -> None:
+        """Change the state with a response; RlwireError if its specs cannot be used."""
+        if isinstance(response, (codec.JoinWorldResponse, codec.ResetResponse)):
+            self.actions, self.observations = self._managers(response.specs)
+        if isinstance(response, codec.JoinWorldResponse):
+            self.world_name = world
+        elif isinstance(response, codec.LeaveWorldResponse):
+            self.actions = self.observations = self.world_name = None
+        self._node = node
+
     def _outcome(self, kind: str, world: str) -> str:
         elsewhere = kind in ("reset_world", "destroy_world") and world != self.world_name
         return "done elsewhere" if elsewhere else "done"
@@ -263,18 +273,11 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             node = self._node.nexts.get((kind, outcome))
             if node is None:
                 self._fail(f"the server accepted {kind} in the state {self.state.name}")
-        if isinstance(response, (codec.JoinWorldResponse, codec.ResetResponse)):
-            try:
-                self.actions, self.observations = self._managers(response.specs)
-            except RlwireError as error:
-                self._fail(f"the server's specs cannot be used: {error}")
-            self._selections.clear()
-        if isinstance(response, codec.JoinWorldResponse):
-            self.world_name = world
-        elif isinstance(response, codec.LeaveWorldResponse):
-            self.actions = self.observations = self.world_name = None
-            self._selections.clear()
-        self._node = node
+        try:
+            self._accept(response, world, node)
+        except RlwireError as error:
+            self._fail(f"the server's specs cannot be used: {error}")
+        self._selections.clear()  # the specs may be others
         self._pending.popleft()
         return [response]
 
@@ -460,20 +463,9 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
             raise LocalProtocolError(f"cannot send a {type(event).__name__}; expected {awaited}")
         world = self._asked[1]
         node = self._node.nexts[kind, self._outcome(kind, world)]
-        managers = None
-        if isinstance(event, (codec.JoinWorldResponse, codec.ResetResponse)):
-            managers = self._managers(event.specs)
         buffer = codec.encode_response(event, limits=self._limits)  # type: ignore[arg-type]
-        if managers is not None:
-            if managers[1] is not self.observations:
-                self._wanted = None
-            self.actions, self.observations = managers
-        if isinstance(event, codec.JoinWorldResponse):
-            self.world_name = world
-        elif isinstance(event, codec.LeaveWorldResponse):
-            self.actions = self.observations = self.world_name = self._wanted = None
-        self._node = node
-        self._asked = None
+        self._accept(event, world, node)
+        self._asked = self._wanted = None  # the specs may be others
         return [buffer]
 
     def _select(self, wanted: list[int]) -> None:
@@ -513,6 +505,5 @@ def _is_unshared(message: Buffer) -> bool:
 
 
 def _code_of(error: RlwireError) -> Code:
-    if isinstance(error, LimitExceeded):
-        return Code.RESOURCE_EXHAUSTED
-    return Code.INVALID_ARGUMENT
+    limited = isinstance(error, LimitExceeded)
+    return Code.RESOURCE_EXHAUSTED if limited else Code.INVALID_ARGUMENT
