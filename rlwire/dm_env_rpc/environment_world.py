@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,12 @@ class EnvironmentWorld:
         self.pictures: Properties | None = None  # for `rlwire.make`
         self._driven: Driven | None = None
         self._made_with: Settings = {}
-        self._ready: deque[tuple[DeferredReply, StepResult | BaseException]] = deque()
+        self._ready: deque[Callable[[], None]] = deque()  # set deferred replies
         self._settings, self._arguments = factory.split_settings(settings, creating=True)
         self.reset_arguments = self._arguments  # of the next reset of the environment
-        self._open({})
+        driven = self.open({})
         with on_error(self.close):
-            self._split(settings)  # rejects a seed that has no effect
+            factory.split_settings(settings, driven.accepts_seed)  # rejects one without effect
 
     @property
     def shared(self) -> bool:
@@ -64,14 +65,14 @@ class EnvironmentWorld:
 
     def join(self, settings: Settings) -> EnvironmentAgent:
         if self._driven is None:
-            self._open({})
+            self.open({})
         own = dict(settings)
         wanted = own.pop("agent", None) if self.shared else None
         if wanted is not None and str(wanted) not in self.agents:
             raise invalid(
                 f"there is no agent {quoted(str(wanted))}; there are {', '.join(self.agents)}"
             )
-        own, arguments = self._split_own(own)
+        own, arguments = self.split(own)
         free = [name for name, agent in self.agents.items() if not agent.joined]
         if not free or (wanted is not None and str(wanted) not in free):
             which = f"agent {quoted(str(wanted))} is not free" if free else "no agent is free"
@@ -79,7 +80,7 @@ class EnvironmentWorld:
                 Code.RESOURCE_EXHAUSTED,
                 f"{which}; agents in this world: {len(self.agents)}, free: {len(free)}",
             )
-        self._open(own)
+        self.open(own)
         before = self.reset_arguments if self.shared else self._arguments
         self.reset_arguments = {**before, **arguments}
         agent = self.agents[free[0] if wanted is None else str(wanted)]
@@ -88,18 +89,10 @@ class EnvironmentWorld:
 
     def reset(self, settings: Settings) -> None:
         """Change the settings; `reset` of each agent is called next."""
-        changed, self._arguments = self._split_own(settings)
+        changed, self._arguments = self.split(settings)
         self._settings = {**self._settings, **changed}
         self.reset_arguments = {**self.reset_arguments, **self._arguments}
         self.interrupt()
-
-    def reset_agent(self, own: Settings, settings: Settings) -> Settings:
-        """Change an agent's settings, which `own` are; return all that it has now."""
-        changed, arguments = self._split_own(settings)
-        own = {**own, **changed}
-        self._open(own)
-        self.reset_arguments = {**self.reset_arguments, **arguments}
-        return own
 
     def close(self) -> None:
         """Close the environment; an agent that joins later gets a new one."""
@@ -111,20 +104,15 @@ class EnvironmentWorld:
         """Set the deferred replies that have results."""
         while self._ready:
             try:
-                reply, result = self._ready.popleft()
+                send = self._ready.popleft()
             except IndexError:  # another thread was faster
                 return
-            if isinstance(result, BaseException):
-                reply.fail(result)
-            else:
-                reply.set(result)
+            send()
 
-    def _split(self, settings: Settings) -> tuple[Settings, ResetArguments]:
+    def split(self, settings: Settings) -> tuple[Settings, ResetArguments]:
+        """Check settings; return the environment's and those of its next reset."""
         accepts_seed = self._driven is None or self._driven.accepts_seed
-        return self.factory.split_settings(settings, accepts_seed)
-
-    def _split_own(self, settings: Settings) -> tuple[Settings, ResetArguments]:
-        made_with, arguments = self._split(settings)
+        made_with, arguments = self.factory.split_settings(settings, accepts_seed)
         if made_with and self.shared:
             raise invalid(
                 f"{named(list(made_with))} not accepted: agents share the environment; only "
@@ -132,14 +120,14 @@ class EnvironmentWorld:
             )
         return made_with, arguments
 
-    def _open(self, own: Settings) -> None:
+    def open(self, own: Settings) -> Driven:
         """Make an environment with the world's and an agent's settings, if they have changed.
 
         The previous one is closed afterwards.
         """
         wanted, old = {**self._settings, **own}, self._driven
         if old is not None and _same(wanted, self._made_with):
-            return
+            return old
         environment = self.factory.make(wanted)
         with on_error(lambda: self.factory.close(environment)):
             driven = driver_of(environment)
@@ -153,13 +141,16 @@ class EnvironmentWorld:
         self._driven, self._made_with = driven, wanted
         if old is not None:
             self.factory.close(old)
+        return driven
 
     # Agents that share the environment: an episode begins, and steps, when all have asked for it.
 
-    def queue_reply(self, agent: SharingAgent, result: StepResult | BaseException) -> None:
+    def queue_reply(self, agent: SharingAgent, result: Any) -> None:
+        """Queue a `StepResult`, or the error to raise."""
         reply, agent.reply = agent.reply, None
         assert reply is not None
-        self._ready.append((reply, result))
+        failed = isinstance(result, BaseException)
+        self._ready.append(partial(reply.fail if failed else reply.set, result))
 
     def begin_if_all_wait(self) -> None:
         sharing = self._sharing()
@@ -253,7 +244,11 @@ class EnvironmentAgent:
 
     def reset(self, settings: Settings) -> None:
         """Change the settings; makes a new environment if they differ."""
-        self._own = self.world.reset_agent(self._own, settings)
+        world = self.world
+        changed, arguments = world.split(settings)
+        own = {**self._own, **changed}
+        world.open(own)
+        self._own, world.reset_arguments = own, {**world.reset_arguments, **arguments}
 
     def begin(self) -> StepResult | DeferredReply:
         world = self.world

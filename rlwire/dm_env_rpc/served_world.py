@@ -68,11 +68,8 @@ class ServedAgent:
 
 
 class _Reset:
-    def __init__(
-        self, settings: Settings, caller: ServedAgent | None, peer: object, was_running: bool
-    ) -> None:
+    def __init__(self, settings: Settings, caller: ServedAgent | None, peer: object) -> None:
         self.settings, self.caller, self.peer = settings, caller, peer
-        self.was_running = was_running
         self.reply = DeferredReply()
 
 
@@ -103,32 +100,27 @@ class ServedWorld:
     def __str__(self) -> str:
         return f"world {self.name!r}" if self.name else "the world without a name"
 
-    def _destroyed(self) -> StatusError:
-        return StatusError(Code.NOT_FOUND, f"{self} was destroyed")
-
     def _check(self) -> None:
         if self.closed:
-            raise self._destroyed()
+            raise StatusError(Code.NOT_FOUND, f"{self} was destroyed")
 
     def join(self, settings: Settings, peer: object) -> ServedAgent:
         with self.lock:
             self._check()
             self.joining += 1
         with self.call_lock:
+            agent = None
             try:
                 agent = ServedAgent(self, self.world.join(settings), peer)
-            except BaseException:
+            finally:
                 with self.lock:
                     self.joining -= 1
-                raise
-            with self.lock:
-                self.joining -= 1
-                if not self.closed:
-                    self.agents[agent] = None
-                    return agent
-            # Destroyed meanwhile: `shut` missed this agent; `close_world` waits for the lock.
-            agent.close_locked()
-        raise self._destroyed()
+                    if agent is not None and not self.closed:
+                        self.agents[agent] = None
+            if self.closed:  # `shut` may have missed this agent; `close_world` waits for the lock
+                agent.close_locked()
+                self._check()
+        return agent
 
     def step(self, agent: ServedAgent, event: Step) -> Reply:
         """Carry out an agent's step, or hold it until pending resets are done."""
@@ -174,10 +166,11 @@ class ServedWorld:
 
     def reset_world(self, settings: Settings, caller: ServedAgent | None, peer: object) -> Reply:
         """Reset the world, at once or after its other agents have received INTERRUPTED."""
-        was_running = caller is not None and (caller.running or caller.missed_end)
-        reset = _Reset(settings, caller, peer, was_running)
+        reset = _Reset(settings, caller, peer)
         with self.lock:
             self._check()
+            if caller is not None:
+                caller.was_running = caller.running or caller.missed_end
             self.resets.append(reset)
         self.advance()
         return reset.reply.result() if reset.reply.done() else reset.reply
@@ -225,9 +218,8 @@ class ServedWorld:
                 self.resetting = False
                 if reset.caller is not None:
                     # Another agent's reset may have ended its sequence before its own failed.
-                    failed = isinstance(reply, Status)
-                    ended = reset.was_running and not reset.caller.running
-                    reset.caller.missed_end = failed and ended
+                    ended = reset.caller.was_running and not reset.caller.running
+                    reset.caller.missed_end = ended and isinstance(reply, Status)
                 answered = not self.resets or self.resets[0] is not reset  # by `shut`
                 if not answered:
                     self.resets.popleft()

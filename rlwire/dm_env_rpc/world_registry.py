@@ -50,26 +50,24 @@ class WorldRegistry:
         self._world = world
         self._options = options
         self._lock = threading.Lock()
-        self._named: dict[str, ServedWorld] = {}
-        self._all: dict[ServedWorld, None] = {}
-        self._creating = 0
+        # By name, or for worlds without one by number; None while a world is being made.
+        self._worlds: dict[str | int, ServedWorld | None] = {}
         self._number = 0
         # A client that reconnects after a restart must not find another's world by its old name.
         self._prefix = f"world-{secrets.token_hex(4)}-"
         self._closed = False
-        self._closings = 0  # how often `close` was called
         if world is not None:
             self.add(world)
 
     def __len__(self) -> int:
         with self._lock:
-            return len(self._all)
+            return sum(served is not None for served in self._worlds.values())
 
     @property
     def names(self) -> list[str]:
         """The names of the worlds."""
         with self._lock:
-            return list(self._named)
+            return [name for name, served in self._worlds.items() if served and type(name) is str]
 
     def open(self) -> None:
         """Allow new worlds again, after `close`."""
@@ -78,9 +76,9 @@ class WorldRegistry:
     def add(self, world: World, name: str = "") -> None:
         """Serve `world` under `name` until it is destroyed; ValueError if the name is in use."""
         with self._lock:
-            if name in self._named:
+            if name in self._worlds:
                 raise ValueError(f"there is a world {name!r} already")
-            self._register(ServedWorld(name, world, self.log), named=True)
+            self._worlds[name] = ServedWorld(name, world, self.log)
 
     def make(self, settings: Settings) -> World:
         """Make a world that is not registered."""
@@ -113,11 +111,9 @@ class WorldRegistry:
         """Destroy all worlds and remove their agents; pending requests get UNAVAILABLE."""
         with self._lock:
             self._closed = True
-            self._closings += 1
-            worlds = list(self._all)
+            worlds, self._worlds = self._worlds, {}
         until = time.monotonic() + 1.0  # after the grace of `stop`
-        for served in worlds:
-            served.destroy_when_empty = True
+        for served in filter(None, worlds.values()):
             if served.call_lock.acquire(timeout=max(0.0, until - time.monotonic())):
                 served.call_lock.release()
                 self._reap(served, only_if_empty=False)
@@ -125,13 +121,12 @@ class WorldRegistry:
                 self.log.warning("%s: a call did not end; the world is closed when it does", served)
                 run_in_thread(f"rlwire {served}", self._reap, served, False)
         if self._world is not None:
-            with self._lock:
-                self._register(ServedWorld("", self._world, self.log), named=True)
+            self.add(self._world)
 
     def abandon(self, name: str) -> None:
         """Record that the creator of a world has disconnected."""
         with self._lock:
-            served = None if self._options.keep_abandoned else self._named.get(name)
+            served = None if self._options.keep_abandoned else self._worlds.get(name)
         if served is not None:
             served.destroy_when_empty = True
             self._reap(served)
@@ -139,7 +134,7 @@ class WorldRegistry:
     def join(self, name: str, settings: Settings, peer: object) -> ServedAgent:
         """Add an agent to a world; for ``""``, if no world has that name, to a new one."""
         with self._lock:
-            served = self._named.get(name)
+            served = self._worlds.get(name)
         if served is None:
             served = self.find(name) if name else self._create({}, named=False)
         with on_error(lambda: self._reap(served)):
@@ -151,7 +146,7 @@ class WorldRegistry:
 
     def find(self, name: str) -> ServedWorld:
         with self._lock:
-            served = self._named.get(name)
+            served = self._worlds.get(name)
         if served is None:
             raise StatusError(
                 Code.NOT_FOUND,
@@ -159,42 +154,36 @@ class WorldRegistry:
             )
         return served
 
-    def _register(self, served: ServedWorld, named: bool) -> None:
-        self._all[served] = None
-        if named:
-            self._named[served.name] = served
-
     def _create(self, settings: Settings, named: bool) -> ServedWorld:
         with self._lock:
             if self._closed:
                 raise StatusError(Code.UNAVAILABLE, "the server is closing")
-            count = len(self._all) + self._creating
+            count = len(self._worlds)
             if count >= self._options.max_worlds:
                 raise StatusError(
                     Code.RESOURCE_EXHAUSTED,
                     f"there are {count} worlds, as many as this server allows; destroy one",
                 )
-            closings = self._closings
-            self._creating += 1
             self._number += 1
             name = f"{self._prefix}{self._number}" if named else ""
+            key = name or self._number
+            self._worlds[key] = None
         try:
             served = ServedWorld(name, self.make(settings), self.log, not named)
         except BaseException:
             with self._lock:
-                self._creating -= 1
+                self._worlds.pop(key, None)
             raise
         with self._lock:
-            self._creating -= 1
-            if closings == self._closings:
-                self._register(served, named)
+            if key in self._worlds:  # else `close` was called meanwhile
+                self._worlds[key] = served
                 return served
         served.close_world()
         raise StatusError(Code.UNAVAILABLE, "the server is closing")
 
     def _reap(self, served: ServedWorld, only_if_empty: bool = True) -> None:
         """Destroy a world that is not needed any more."""
-        if served.destroy_when_empty:
+        if served.destroy_when_empty or not only_if_empty:
             with contextlib.suppress(StatusError):  # another thread was faster
                 self._destroy(served, only_if_empty)
 
@@ -203,9 +192,8 @@ class WorldRegistry:
         count = served.shut(only_if_empty)
         if not count:
             with self._lock:
-                self._all.pop(served, None)
-                if self._named.get(served.name) is served:
-                    del self._named[served.name]
+                for key in [key for key, each in self._worlds.items() if each is served]:
+                    del self._worlds[key]
             served.close_world()
             self.log.info("%s is destroyed", served)
         return count

@@ -426,7 +426,7 @@ def test_a_world_destroyed_while_an_agent_joins():
         joining = pool.submit(table.handler().answer, d.JoinWorldRequest("w"))
         assert begun.wait(10)
         assert "1 agent is joined" in table.handler().answer(d.DestroyWorldRequest("w")).message
-        room = table.worlds._named["w"]
+        room = table.worlds._worlds["w"]
         closing = pool.submit(table.worlds.close)
         eventually(lambda: room.closed)
         go_on.set()
@@ -449,7 +449,7 @@ def test_agent_gets_the_requested_observations_and_its_errors_are_replies():
     assert requested == [("count",), ("pixels", "reward")]
     refused = step(handler, **{"raise": StatusError(Code.OUT_OF_RANGE, "in check")})
     assert refused == d.Status(Code.OUT_OF_RANGE, "step: in check")
-    (member,) = table.worlds._named["w"].agents
+    (member,) = table.worlds._worlds["w"].agents
     member.environment.step = lambda actions: {"count": 1}
     nonsense = step(handler)
     assert nonsense.code == Code.INTERNAL
@@ -551,7 +551,7 @@ class Rooms(RuleBasedStateMachine):
 
     @invariant()
     def every_wait_ends(self):
-        room = self.table.worlds._named["w"]
+        room = self.table.worlds._worlds["w"]
         active = [
             number
             for number, handler in enumerate(self.handlers)
