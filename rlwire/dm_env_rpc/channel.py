@@ -47,12 +47,14 @@ def most_sent(limits: Limits, max_sent: int | None) -> int:
     return max_sent
 
 
-def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-    """Whether a call's metadata has the expected token, compared in constant time."""
+def refusal(expected: tuple[str, str], metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """Return why a call without the expected token is rejected; compares in constant time."""
     name, value = expected
-    right = False
-    for key, given in metadata:
-        if key == name:
-            data = given.encode() if isinstance(given, str) else given
-            right |= hmac.compare_digest(data, value.encode())
-    return right
+    sent = [
+        given.encode() if isinstance(given, str) else given
+        for key, given in metadata
+        if key == name
+    ]
+    if any([hmac.compare_digest(given, value.encode()) for given in sent]):
+        return ""
+    return "the token is wrong" if sent else "a token is needed, and none was sent"

@@ -232,8 +232,7 @@ class _DmEnvRpcClient(waits.ClientBase):
                 "%s: reconnected; the server no longer has world %r, created it again as %r",
                 self.address, world, name,
             )  # fmt: skip
-            specs = yield self.join_world(name, settings)
-            return specs
+            return (yield self.join_world(name, settings))
         logger.info("%s: reconnected, joined world %r", self.address, world)
         return specs
 
@@ -403,24 +402,6 @@ class Client(Blocking, _DmEnvRpcClient):
         reply = (connection or self._connected(1, self._max_pending)).receive()
         request = self.sent.popleft()
         return reply if type(reply) is StepResult else self._checked(request, reply)
-
-    def receive_all(self) -> list[Any]:
-        """Return the replies to all pending requests, a `StatusError` for one that failed.
-
-        Any other error closes the connection: the next request would receive a reply of these.
-        """
-        replies: list[Any] = []
-        try:
-            while True:
-                try:
-                    replies.append(self.receive())
-                except StatusError as error:
-                    replies.append(error)
-                if not self.sent:
-                    return replies
-        except BaseException as error:
-            self.on_failure(error)
-            raise
 
     def share(self, connections: SharedConnections) -> None:
         """Connect by these, before `connect`; `send` then queues requests for their `flush`."""

@@ -303,14 +303,22 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def _receive(self) -> list[Any]:
         """Receive all pending replies; return the last two, or the only one."""
+        replies: list[Any] = []
         try:
-            replies = self.client.receive_all()[-2:]
-        except DeadlineExceeded as error:
-            raise _late(error) from error
-        for reply in replies:
+            while self._pending or not replies:
+                try:
+                    replies.append(self.client.receive())
+                except StatusError as error:
+                    replies.append(error)
+        except BaseException as error:
+            self.client.on_failure(error)
+            if isinstance(error, DeadlineExceeded):
+                raise _late(error) from error
+            raise
+        for reply in replies[-2:]:
             if isinstance(reply, StatusError):
                 raise reply
-        return replies
+        return replies[-2:]
 
     def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
         encoded = None if self._info_name is None else seen.get(self._info_name)

@@ -14,7 +14,6 @@ single call takes long while bytes wait, another thread takes over the connectio
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -47,23 +46,13 @@ MAX_QUEUED = 16_384
 _OVERHEAD = 128  # bytes added to the size of each queued message
 
 
-class CallState(enum.Enum):
-    IDLE = "no request is being answered"
-    BUSY = "a reply is pending"
-    OVER = "nothing more is sent"
+IDLE, BUSY, OVER = "idle", "busy", "over"
 
-
-IDLE, BUSY, OVER = CallState
-
-Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None: no reply
+Result: TypeAlias = Any
+"""A reply's buffers, a `Last`, a tuple of an event and its `DeferredReply`, or None: no reply."""
 
 Admit: TypeAlias = Callable[[ServedCall], tuple[Layer, Handler] | CallStatus]
 """Returns a new call's inner session and its handler, or the status that rejects it."""
-
-
-class _Deferred:
-    def __init__(self, event: Any, reply: DeferredReply) -> None:
-        self.event, self.reply = event, reply
 
 
 class _Task:
@@ -268,7 +257,7 @@ class GrpcHandler:
         except Exception as error:
             return self._failed(error)
         if isinstance(reply, DeferredReply):
-            return _Deferred(event, reply)
+            return event, reply
         return self._encode(task, event, reply, False)
 
     def _encode(self, task: _Task, event: Any, reply: Any, deferred: bool) -> Result:
@@ -305,18 +294,16 @@ class GrpcHandler:
         task, event = pending
         if task.state is OVER:
             return NOTHING
-        task.state, task.deferred = IDLE, None
-        result = (
-            self._failed(error) if error is not None else self._encode(task, event, reply, True)
-        )
-        return self._send(task, result)
+        task.deferred = None
+        result = self._encode(task, event, reply, True) if error is None else self._failed(error)
+        return self._on_result(task, result, None)
 
     def _send(self, task: _Task, result: Result) -> Any:
         """Return what to send for a result; answer the next queued message."""
         if type(result) is not list:
-            if isinstance(result, _Deferred):
-                task.deferred = result.reply
-                self._detach(task, result.reply, self._on_reply, (task, result.event))
+            if isinstance(result, tuple):
+                event, task.deferred = result
+                self._detach(task, result[1], self._on_reply, (task, event))
                 return NOTHING
             if isinstance(result, Last):
                 self._end(task)

@@ -140,9 +140,7 @@ class DmEnvRpcService(Service[AnyConnection]):
         if call.method != channel.METHOD:
             return CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {channel.METHOD}")
         token = self._authorization
-        if token is not None and not channel.authorized(token, call.metadata):
-            sent = any(key == token[0] for key, _ in call.metadata)
-            why = "the token is wrong" if sent else "a token is needed, and none was sent"
+        if token is not None and (why := channel.refusal(token, call.metadata)):
             log.warning("%s: rejected, %s", peer, why)
             return CallStatus("UNAUTHENTICATED", why)
         _, unix, user = peer.rpartition("#")

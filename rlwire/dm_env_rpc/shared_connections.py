@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from math import prod
+from types import SimpleNamespace
 from typing import Any, cast
 
 from rlwire.dm_env_rpc.channel import METHOD
@@ -107,12 +108,6 @@ class _Shared:
             self.receiving = False
 
 
-class CallCounts:
-    """Counts of a call's messages."""
-
-    sent = received = 0
-
-
 class CallConnection:
     """One call of a shared connection, with the methods of a `Connection` that clients use.
 
@@ -124,7 +119,7 @@ class CallConnection:
         self._session = session
         self._call = shared.session.begin(session)
         self._closed = False
-        self.counts = CallCounts()
+        self.counts = SimpleNamespace(sent=0, received=0)  # messages
         self.peer = shared.connection.peer
         if not shared.calls:
             shared.first = self._call

@@ -82,8 +82,7 @@ class WorldRegistry:
 
     def make(self, settings: Settings) -> World:
         """Make a world that is not registered."""
-        if self.factory is None:
-            raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
+        assert self.factory is not None
         world = self.factory(settings)
         if not is_world(world):
             hint = ": pass EnvironmentWorlds(...) to Server" if is_environment(world) else ""
@@ -155,6 +154,8 @@ class WorldRegistry:
         return served
 
     def _create(self, settings: Settings, named: bool) -> ServedWorld:
+        if self.factory is None:
+            raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
         with self._lock:
             if self._closed:
                 raise StatusError(Code.UNAVAILABLE, "the server is closing")

@@ -6,7 +6,7 @@ import pytest
 import trustme
 
 from rlwire.dm_env_rpc import Client, ClientTLS, Server, ServerTLS, StatusError
-from rlwire.dm_env_rpc.channel import authorization, authorized
+from rlwire.dm_env_rpc.channel import authorization, refusal
 from rlwire.errors import ConnectionClosed
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised, raised_with
@@ -63,11 +63,11 @@ def test_token_is_required_and_checked(workers, caplog):
 def test_invalid_tokens_are_rejected():
     expected = authorization("Ab.12-_~+/=")
     assert expected == ("authorization", "Bearer Ab.12-_~+/=")
-    assert authorized(expected, [("x", "y"), expected])
-    assert authorized(expected, [("authorization", expected[1].encode())])
+    assert not refusal(expected, [("x", "y"), expected])
+    assert not refusal(expected, [("authorization", expected[1].encode())])
     for metadata in ([], [("authorization", "Ab.12-_~+/=")], [("x", expected[1])]):
-        assert not authorized(expected, metadata)
-    assert not authorized(expected, [("authorization", "Bearer \xe9")])
+        assert refusal(expected, metadata)
+    assert refusal(expected, [("authorization", "Bearer \xe9")])
     for token in ("", "a b", "a\n", "\xe9"):
         raised(ValueError, authorization, token)
         raised(ValueError, Server, no_world, auth=token)
