@@ -80,11 +80,7 @@ class Signal:
     """The reward or the discount among the observations."""
 
     def __init__(self, name: str, specs: Mapping[str, TensorSpec]) -> None:
-        found = {
-            each: spec
-            for each, spec in specs.items()
-            if name and (each == name or each.startswith(f"{name}."))
-        }
+        found = {each: specs[each] for each in specs if name and codec.is_within(each, [name])}
         self.names = list(found)
         self.scalar: str | None = None  # the name, if it is one number
         self.structure: Structure | None = None  # otherwise

@@ -107,9 +107,9 @@ class DmEnvRpcEndpoint(Endpoint):
         self._requested = (*names, *self._reward.names, *self._discount.names)
         self._request = Step({}, self._requested)
         # Of a single number or array, which the encoder converts.
-        leaf = self._actions.leaves[0] if self._actions.is_leaf else None
-        numeric = leaf is not None and leaf.spec.dtype < codec.DataType.STRING
-        self._action = leaf.spec.name if leaf is not None and numeric else None
+        actions = self._actions
+        numeric = actions.is_leaf and actions.specs[0].dtype < codec.DataType.STRING
+        self._action = actions.names[0] if numeric else None
         self._decode = InfoCodec(self.client.limits).decode
         theirs = {spec.name: spec for spec in seen.values() if spec.name in names}
         self._bounded = {s.name for s in theirs.values() if not (s.min is None and s.max is None)}
@@ -217,10 +217,8 @@ class DmEnvRpcEndpoint(Endpoint):
             result = self._receive()[-1] if self._watched is None else self._watched.receive()
         except _LOST as error:
             return self._truncated(error)
-        except WouldWait:
-            raise
-        except BaseException:
-            if self._watched is not None:
+        except BaseException as error:
+            if self._watched is not None and not isinstance(error, WouldWait):
                 self.client.cancel()
             raise
         return self._outcome(result)

@@ -168,20 +168,16 @@ def _answer(request: codec.PropertyRequest, entries: dict[str, Property]) -> cod
 def _below(key: str, entries: dict[str, Property]) -> dict[str, codec.PropertySpec]:
     prefix = key + "." if key else ""
     found: dict[str, codec.PropertySpec] = {}
-    for name, entry in entries.items():
-        if not name.startswith(prefix):
-            continue
+    for name in [name for name in entries if name.startswith(prefix)]:
         first, _, rest = name[len(prefix) :].partition(".")
-        spec = found.setdefault(
-            prefix + first, codec.PropertySpec(codec.TensorSpec(prefix + first))
-        )
+        child = prefix + first
+        spec = found.setdefault(child, codec.PropertySpec(codec.TensorSpec(child)))
         if rest:
             spec.is_listable = True
-            continue
-        spec.spec = entry.spec
-        spec.is_readable = entry.read is not None
-        spec.is_writable = entry.write is not None
-        spec.description = entry.description
+        else:
+            entry = entries[name]
+            spec.spec, spec.description = entry.spec, entry.description
+            spec.is_readable, spec.is_writable = entry.read is not None, entry.write is not None
     return found
 
 

@@ -1,9 +1,7 @@
 """`ServedWorld`: a world with its agents, whose steps and resets it brings into an order.
 
-``reset_world`` waits until each other agent in state RUNNING has received INTERRUPTED as the result
-of a step, has ended its sequence otherwise, or has left. Steps of agents in other states wait for
-the reset. A reset does not wait for agents that have requested one; several resets run one after
-the other. An agent that never steps again delays a reset until it leaves, as in the reference.
+docs/protocols/dm_env_rpc.md says for which agents ``reset_world`` waits. Meanwhile steps of agents
+that are not RUNNING wait for the reset, and further resets for each other.
 
 A client may miss the end of its sequence: the result of the last step could not be sent, or another
 agent's reset ended the sequence before the client's own reset failed. The next step then returns

@@ -67,13 +67,11 @@ def info_spec(driven: Driven) -> TensorSpec:
 def spaces_in(name: str, limits: Limits) -> DescribedSpaces | None:
     """Return the observation and action space in a name that begins with `INFO`, or None."""
     try:
-        return spaces_of(json.loads(name[len(INFO) :]), limits)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, RlwireError):
-            raise
-        raise DecodeError(
-            f"an observation's name does not describe spaces: {quoted(name)}"
-        ) from None
+        described = json.loads(name[len(INFO) :])
+    except (ValueError, RecursionError):
+        words = f"an observation's name does not describe spaces: {quoted(name)}"
+        raise DecodeError(words) from None
+    return spaces_of(described, limits)
 
 
 class Tensor:
@@ -122,7 +120,16 @@ class _Texts(Tensor):
         self._checked = checked and hasattr(leaf.space, "max_length")
 
     def to_wire(self, value: Any) -> Any:
-        return _text(value, self.name)
+        if type(value) is str:
+            return value
+        array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
+        if array.dtype.kind == "U":
+            return array
+        for item in array.flat:
+            if not isinstance(item, (str, bytes)):
+                raise EncodeError(f"{self.name!r} must be text, not {type(item).__name__}")
+        texts = [item.decode() if isinstance(item, bytes) else item for item in array.flat]
+        return np.array(texts, dtype=str).reshape(array.shape)
 
     def to_native(self, value: Any) -> Any:
         leaf, space = self._leaf, self._leaf.space
@@ -154,14 +161,9 @@ class Structure:
         self._tree = tree
         self.what = what
         first = prefix or (name if tree.is_sequence else "")
+        start = [first] if first else []
         self.leaves = [
-            _tensor(
-                leaf,
-                ".".join(map(str, [first, *leaf.keys] if first else leaf.keys))
-                or leaf.name
-                or name,
-                checked,
-            )
+            _tensor(leaf, ".".join(map(str, [*start, *leaf.keys])) or leaf.name or name, checked)
             for leaf in tree.leaves
         ]
         self.is_leaf = tree.is_leaf
@@ -194,17 +196,17 @@ class Structure:
 
     def fill(self, number: float) -> dict[str, Any]:
         """Return tensors filled with a number, clipped to their bounds."""
-        return {spec.name: _full(spec, number) for spec in self.specs}
-
-
-def _full(spec: TensorSpec, number: float) -> Any:
-    shape = tuple(1 if size < 0 else size for size in spec.shape)
-    if spec.dtype == codec.DataType.STRING:
-        return np.full(shape, "")
-    if spec.dtype == codec.DataType.BOOL:
-        return np.full(shape, bool(number))
-    low, high = codec.bounds(spec)
-    return np.clip(np.full(shape, number, np.asarray(low).dtype), low, high)
+        tensors: dict[str, Any] = {}
+        for spec in self.specs:
+            full = np.full([1 if size < 0 else size for size in spec.shape], number)
+            if spec.dtype == codec.DataType.STRING:
+                tensors[spec.name] = np.full(full.shape, "")
+            elif spec.dtype == codec.DataType.BOOL:
+                tensors[spec.name] = full != 0
+            else:
+                low, high = codec.bounds(spec)
+                tensors[spec.name] = np.clip(full.astype(np.asarray(low).dtype), low, high)
+        return tensors
 
 
 def reset_settings(seed: int | None, options: Mapping[str, Any] | None, rlwire: bool) -> Settings:
@@ -294,20 +296,6 @@ def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
         return array.flat[0]
     # A spec of variable shape has one bound for all elements.
     return None if any(size < 0 for size in shape) else np.broadcast_to(array, shape)
-
-
-def _text(value: Any, name: str) -> Any:
-    if type(value) is str:
-        return value
-    array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
-    if array.dtype.kind == "U":
-        return array
-    texts = []
-    for item in array.flat:
-        if not isinstance(item, (str, bytes)):
-            raise EncodeError(f"{name!r} must be text, not {type(item).__name__}")
-        texts.append(item.decode() if isinstance(item, bytes) else item)
-    return np.array(texts, dtype=str).reshape(array.shape)
 
 
 def structure_of(

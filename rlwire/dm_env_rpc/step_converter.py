@@ -22,11 +22,7 @@ logger = logging.getLogger(__name__)
 
 _logged: set[str] = set()  # names of environments whose infos the log has reported as not sent
 
-RUNNING, TERMINATED, INTERRUPTED = (
-    EnvironmentStateType.RUNNING,
-    EnvironmentStateType.TERMINATED,
-    EnvironmentStateType.INTERRUPTED,
-)
+_, RUNNING, TERMINATED, INTERRUPTED = EnvironmentStateType
 
 
 @dataclass(frozen=True)
@@ -100,9 +96,8 @@ class StepConverter:
     def first(self, observation: Any, info: Mapping[str, Any]) -> StepResult:
         """Return the result of a reset."""
         if self._is_dm_env:  # its driver's info is reward and discount
-            return self._result(
-                RUNNING, observation, info.get("reward"), info.get("discount"), None
-            )
+            reward, discount = info.get("reward"), info.get("discount")
+            return self._result(RUNNING, observation, reward, discount, None)
         return self._result(RUNNING, observation, None, None, info if self._infos else {})
 
     def stepped(
@@ -131,10 +126,9 @@ class StepConverter:
             self._reward.flatten(reward, observations)
         if discount is not None and self._discount is not None:
             self._discount.flatten(discount, observations)
-        if not info:
-            return StepResult(state, observations)
-        if self._info_codec is None:
-            self._warn_of_info(info)
+        if not info or self._info_codec is None:
+            if info:
+                self._warn_of_info(info)
             return StepResult(state, observations)
         encoded = np.frombuffer(self._info_codec.encode(info), np.uint8)
         observations[self._info_spec.name] = encoded

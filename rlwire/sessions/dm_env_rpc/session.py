@@ -1,13 +1,9 @@
 """dm_env_rpc's two sessions: an agent's client sends requests, a server replies in order.
 
-Both use `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`). Where the reference is ambiguous:
-
-- After a reset its text says INTERRUPTED; its diagram keeps TERMINATED. The table follows the
-  diagram.
-- A sequence begins with RUNNING: the server's session sends no other state from TERMINATED and
-  INTERRUPTED (`LocalProtocolError`). Other servers do; a client accepts those in `TOLERATED`.
-- Worlds are identified by the names in the requests. If a world has several names, a client may not
-  notice a reset of its joined world before the next step.
+Both use `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`); a client also accepts `TOLERATED`,
+because other servers begin sequences in other states than RUNNING. Worlds are identified by the
+names in the requests. If a world has several names, a client may not notice a reset of its joined
+world before the next step.
 """
 
 from __future__ import annotations
