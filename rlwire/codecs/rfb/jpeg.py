@@ -81,32 +81,24 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
         _bad("the JPEG file has more scans than channels", base + spot)
 
 
-def read_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[Any]:
+def _read(data: bytes) -> NDArray[np.uint8]:
     # Not Image.open, which would try other formats and warn about the process's pixel limit.
     from PIL.JpegImagePlugin import JpegImageFile
 
-    try:
-        with JpegImageFile(io.BytesIO(data)) as image:
-            if image.size != (width, height) or image.mode != "RGB":
-                raise ValueError(f"Pillow found {image.mode} of {image.size}")
-            image.load()
-            pixels = np.frombuffer(image.tobytes(), np.uint8)
-    except MemoryError:
-        raise
-    except Exception as problem:  # Pillow has no common exception for broken files
-        raise DecodeError(f"Pillow cannot read the JPEG file: {problem}", offset=base) from None
-    return pixels.reshape(height, width, _CHANNELS)
+    with JpegImageFile(io.BytesIO(data)) as image:
+        return np.asarray(image)
 
 
 def decode_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[np.uint8]:
     """Return the pixels of a JPEG file, contiguous uint8 (height, width, 3)."""
-    shape = (height, width, 3)
+    shape = (height, width, _CHANNELS)
     check_jpeg(data, width, height, base)
-    if simplejpeg is None:
-        return read_jpeg(data, width, height, base)
+    pixels: NDArray[np.uint8]
     try:
-        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "RGB")
-    except ValueError as problem:
+        pixels = _read(data) if simplejpeg is None else simplejpeg.decode_jpeg(data, "RGB")
+    except MemoryError:
+        raise
+    except Exception as problem:  # Pillow has no common exception for broken files
         raise DecodeError(f"the JPEG file is broken: {problem}", offset=base) from None
     if pixels.shape != shape:
         raise DecodeError(f"the JPEG file has shape {pixels.shape}, not {shape}", offset=base)

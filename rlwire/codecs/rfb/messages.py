@@ -32,9 +32,9 @@ _UPDATE, _COLOUR_MAP, _BELL, _SERVER_CUT_TEXT = 0, 1, 2, 3
 
 _CLIENT_SIZES = {_SET_PIXEL_FORMAT: 20, _REQUEST: 10, _KEY: 8, _POINTER: 6, _CONTINUOUS: 10}
 
-_format = struct.Struct(">BBBBHHHBBBxxx")
-_request = struct.Struct(">BBHHHH")
-_key = struct.Struct(">BBxxI")
+_format = struct.Struct(">BB??HHHBBBxxx")
+_request = struct.Struct(">B?HHHH")
+_key = struct.Struct(">B?xxI")
 _pointer = struct.Struct(">BBHH")
 _text = struct.Struct(">BxxxI")
 _count = struct.Struct(">BxH")
@@ -105,7 +105,7 @@ class PixelFormat:
 
     def pack(self) -> bytes:
         return _format.pack(
-            self.bits_per_pixel, self.depth, bool(self.big_endian), 1,
+            self.bits_per_pixel, self.depth, self.big_endian, True,
             self.red_max, self.green_max, self.blue_max,
             self.red_shift, self.green_shift, self.blue_shift,
         )  # fmt: skip
@@ -114,11 +114,11 @@ class PixelFormat:
     def unpack(cls, buffer: Buffer, offset: int = 0) -> PixelFormat:
         if len(buffer) - offset < _format.size:
             raise DecodeError("a pixel format must have 16 bytes", offset=offset)
-        bits, depth, big, true_colour, *rest = _format.unpack_from(buffer, offset)
+        bits, depth, big_endian, true_colour, *rest = _format.unpack_from(buffer, offset)
         if not true_colour:
             raise DecodeError("a pixel format must be true colour", offset=offset + 3)
         try:
-            return cls(bits, depth, bool(big), *rest)
+            return cls(bits, depth, big_endian, *rest)
         except EncodeError as error:
             raise DecodeError(error.reason, offset=offset) from None
 
@@ -282,16 +282,14 @@ def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMe
     kind = message[0]
     if kind == _KEY:
         _, down, keysym = _key.unpack(message)
-        return KeyEvent(keysym, bool(down))
+        return KeyEvent(keysym, down)
     if kind == _POINTER:
         _, buttons, x, y = _pointer.unpack(message)
         return PointerEvent(x, y, buttons)
     if kind == _REQUEST:
-        _, incremental, *area = _request.unpack(message)
-        return FramebufferUpdateRequest(bool(incremental), *area)
+        return FramebufferUpdateRequest(*_request.unpack(message)[1:])
     if kind == _CONTINUOUS:
-        _, enable, *area = _request.unpack(message)
-        return EnableContinuousUpdates(bool(enable), *area)
+        return EnableContinuousUpdates(*_request.unpack(message)[1:])
     if kind == _SET_PIXEL_FORMAT:
         return SetPixelFormat(PixelFormat.unpack(message, 4))
     if kind == _SET_ENCODINGS:
@@ -346,13 +344,13 @@ def _encode_encodings(message: SetEncodings) -> bytes:
 
 
 _ENCODERS: dict[type, Any] = {
-    KeyEvent: lambda m: _key.pack(_KEY, bool(m.down), m.keysym),
+    KeyEvent: lambda m: _key.pack(_KEY, m.down, m.keysym),
     PointerEvent: lambda m: _pointer.pack(_POINTER, m.buttons, m.x, m.y),
     FramebufferUpdateRequest: lambda m: _request.pack(
-        _REQUEST, bool(m.incremental), m.x, m.y, m.width, m.height
+        _REQUEST, m.incremental, m.x, m.y, m.width, m.height
     ),
     EnableContinuousUpdates: lambda m: _request.pack(
-        _CONTINUOUS, bool(m.enable), m.x, m.y, m.width, m.height
+        _CONTINUOUS, m.enable, m.x, m.y, m.width, m.height
     ),
     SetPixelFormat: lambda m: b"\0\0\0\0" + m.pixel_format.pack(),
     SetEncodings: _encode_encodings,

@@ -2,14 +2,7 @@
 
 A frame of the stream is a message, the complete rectangles that have been received, or one large
 rectangle. Rectangles are painted once their update is complete: the framebuffer never shows half an
-update.
-
-The session sends by itself:
-
-- The pixel format, the encodings and a full request after the handshake; a full request after each
-  resize.
-- EnableContinuousUpdates if the server supports it, else an incremental request after each update.
-- The reply to each Fence.
+update. The session requests all updates by itself.
 
 Source: RFC 6143; Fence, ContinuousUpdates and LastRect: rfbproto.rst.
 """

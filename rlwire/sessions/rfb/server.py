@@ -48,7 +48,7 @@ _screen = struct.Struct(">BxxxIHHHHI")
 
 _ENCODERS: Final = 16  # cached, each for one format
 _FRAMES: Final = 16  # bytes of cached updates of one frame, as a multiple of its size
-_STATES: Final = 1024  # older frames that a frame is compared with
+_STATES: Final = 1024  # cached updates of one frame
 _MOST_RECTANGLES: Final = 0xFFF0  # of an update, whose count has 16 bits
 
 
@@ -88,28 +88,19 @@ class FrameEncoder:
         self.encoder = lru_cache(_ENCODERS)(_encoder_of)
         self._number = -1  # of the frame that the rest belongs to
         self._kept = 0  # bytes
-        self._areas: dict[int, list[Area]] = {}
         self._encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = {}
-
-    def areas(self, since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
-        """Return the areas in which `now` differs from `since`; for None the whole frame."""
-        height, width, _ = now.frame.shape
-        if since is None or since.frame.shape != now.frame.shape:
-            return [(0, 0, width, height)]
-        self._turn_to(now)
-        if (found := self._areas.get(since.number)) is None:
-            # Larger tiles for large frames: an update has fewer than 2^16 rectangles.
-            tile = 16 if width * height <= 1 << 22 else 64
-            found = self._areas[since.number] = changed(since.frame, now.frame, tile)
-        return found
 
     def update(
         self, since: NumberedFrame | None, now: NumberedFrame, wanted: UpdateFormat
     ) -> tuple[int, bytes]:
-        self._turn_to(now)
+        """Return the changes since a frame, as the number of rectangles and their bytes."""
+        full = self._kept > _FRAMES * now.frame.size or len(self._encoded) > _STATES
+        if full or now.number != self._number:
+            self._number, self._kept = now.number, 0
+            self._encoded.clear()
         key = (-1 if since is None else since.number, wanted)
         if (found := self._encoded.get(key)) is None:
-            found = self._encoded[key] = self.encode(now, self.areas(since, now), wanted)
+            found = self._encoded[key] = self.encode(now, _differing(since, now), wanted)
             self._kept += len(found[1])
         return found
 
@@ -126,15 +117,14 @@ class FrameEncoder:
             count, data = encoder.encode(now.frame, [(0, 0, width, height)])
         return count, data
 
-    def _turn_to(self, now: NumberedFrame) -> None:
-        if (
-            now.number != self._number
-            or self._kept > _FRAMES * now.frame.size
-            or len(self._areas) > _STATES
-        ):
-            self._number, self._kept = now.number, 0
-            self._areas.clear()
-            self._encoded.clear()
+
+def _differing(since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
+    """Return the areas in which `now` differs from `since`; for None the whole frame."""
+    height, width, _ = now.frame.shape
+    if since is None or since.frame.shape != now.frame.shape:
+        return [(0, 0, width, height)]
+    # Larger tiles for large frames: an update has fewer than 2^16 rectangles.
+    return changed(since.frame, now.frame, 16 if width * height <= 1 << 22 else 64)
 
 
 class RfbServerSession(RfbSession):
@@ -306,7 +296,7 @@ class RfbServerSession(RfbSession):
         if now.number >= 0 and full is None and area == whole:
             self._last = now
             return frames.update(since, now, wanted)
-        areas = _cut(frames.areas(since, now) if since is not None else [whole], area)
+        areas = _cut(_differing(since, now), area)
         if full is not None:
             areas.append(full)
         if areas:
@@ -330,9 +320,7 @@ class RfbServerSession(RfbSession):
         seen, rim = 3 * column <= 2 * row, (column == 0) | (row == 14) | (3 * column + 2 >= 2 * row)
         frame = np.where(rim[..., None], np.uint8(0), np.uint8(255)).repeat(3, axis=2)
         height, width = seen.shape
-        encoder = self._frames.encoder(
-            UpdateFormat(self._format.pixel_format, Encoding.RAW, None, 1)
-        )
+        encoder = self._frames.encoder(self._format._replace(encoding=Encoding.RAW, quality=None))
         _, data = encoder.encode(np.ascontiguousarray(frame), [(0, 0, width, height)])
         head = _head.pack(0, 0, width, height, Encoding.CURSOR)
         return head + data[_head.size :] + np.packbits(seen, axis=1).tobytes()

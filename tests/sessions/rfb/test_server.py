@@ -447,7 +447,7 @@ def test_cache_of_an_unchanged_frame_is_bounded(desk):
         peer.sent = b""
         peer.request()
         peer.sent = b""
-    assert len(desk.screen._areas) <= 1025
+    assert len(desk.screen._encoded) <= 1025
 
 
 def _bits(number):
