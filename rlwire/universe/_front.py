@@ -70,8 +70,7 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
             **both,
             **(options.pop("rewarder", None) or {}),
         }
-        names = {"observation_space", "action_space"} & set(options)
-        spaces = {name: options.pop(name) for name in names}
+        spaces = {name: options.pop(name, None) for name in ("observation_space", "action_space")}
         return UniverseEndpoint(
             url.shown,
             None if url.only_pixels else rewarder,

@@ -23,6 +23,7 @@ from rlwire.errors import (
     PeerError,
     RemoteProtocolError,
     RlwireError,
+    on_error,
 )
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.transports.connection import Connection
@@ -38,7 +39,7 @@ RUNNING: Final = "running"
 """The `env_state` in which agents receive observations and act."""
 
 _LOST = (RlwireError, OSError)
-_REFUSED = 256  # refused actions, at most, that one step takes; it returns the last one's reason
+_REFUSED = 256  # refused actions in one step, at most; the last one's reason counts
 _WAIT = 0.02  # seconds for a picture, at most, between two looks at the rewarder
 
 
@@ -52,12 +53,8 @@ class UniverseEndpoint(Endpoint):
     about an action as ``env.refused``. Actions are values of the server's space or of
     `action_space`, indexes of `actions`, or lists of events.
 
-    Args:
-        name: the remote's, for errors.
-        rewarder: the arguments of the `RewarderClient`; None for pixels only.
-        pixels: the arguments of the `RfbClient`.
-        options: its times, rate and actions.
-        env_id: the environment that resets request; None for the current one.
+    `rewarder` and `pixels` are the arguments of its two clients; without `rewarder` there are only
+    pixels.
     """
 
     def __init__(
@@ -83,13 +80,9 @@ class UniverseEndpoint(Endpoint):
         self._wanted: tuple[Any, ...] = ()  # the arguments of the last reset
         self._request: int | None = None  # its number, until the reply is awaited
         self._kept = 0.0  # rewards that arrived with the reset's observation
-        self._seen: NDArray[np.uint8] | None = None
-        self._given: NDArray[np.uint8] | None = None
-        self._into: NDArray[np.uint8] | None = None
-        self._undo = contextlib.ExitStack()
+        self._into: NDArray[np.uint8] | None = None  # see `write_to`
         self._connect(f"start_timeout={start_timeout:g} s", time.monotonic() + start_timeout)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.close)
+        with on_error(self.close):
             self._select()
             size = self.screen.width, self.screen.height
             self.observation_space = pictures(size)
@@ -109,7 +102,6 @@ class UniverseEndpoint(Endpoint):
                 if not isinstance(action_space, Events):
                     fit = fitting(action_space, "the action", within=True)
                     self._events = lambda action: [(ACTION, plain(fit(action)))]
-            undo.pop_all()
 
     # Connections.
 
@@ -161,16 +153,14 @@ class UniverseEndpoint(Endpoint):
 
     def write_to(self, row: NDArray[np.uint8]) -> None:
         """Write pictures to a row of a batch, of the observation's shape."""
-        self._into, self._seen = row, None
+        self._into = row
         self._draw([])
+        self.screen.snapshot(row)
 
     def _draw(self, changes: Sequence[Rectangle]) -> None:
-        """Make a new picture, or copy the changes to `_into`."""
+        """Copy the changes to the array of `write_to`, if there is one."""
         into = self._into
         if into is None:
-            if changes or self._seen is None:
-                self._seen = self.screen.snapshot()
-                self._seen.flags.writeable = False  # later steps may return it again
             return
         pixels = self.screen.framebuffer.pixels
         if pixels.shape != into.shape:
@@ -178,28 +168,19 @@ class UniverseEndpoint(Endpoint):
                 f"{self._name}: the screen is {self.screen.width}x{self.screen.height} pixels now, "
                 f"and does not fit the array of write_to(); create the environment again"
             )
-        if self._seen is None:
-            self._seen = self.screen.snapshot(into)
         for r in changes:
             area = slice(r.y, r.y + r.height), slice(r.x, r.x + r.width)
             into[area] = pixels[area]
 
-    def _picture(self) -> NDArray[np.uint8] | None:
-        """Return the newest picture: without `_into`, in an array that no other step returned."""
-        picture = self._seen
-        if picture is None or picture is not self._given or self._into is not None:
-            self._given = picture
-            return picture
-        again: NDArray[np.uint8] = picture.copy()
-        again.flags.writeable = False
-        return again
+    def _picture(self) -> NDArray[np.uint8]:
+        return self.screen.snapshot() if self._into is None else self._into
 
     def start_rendering(self) -> None:
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": self._rate}
         self.render_mode = "rgb_array"
 
     def render(self) -> NDArray[np.uint8] | None:
-        return None if self.render_mode is None or self._seen is None else np.array(self._seen)
+        return None if self.render_mode is None else self.screen.snapshot()
 
     # Resets and steps.
 
@@ -276,19 +257,17 @@ class UniverseEndpoint(Endpoint):
         self._pacer.advance()
         return self._picture(), info
 
-    def encode_step(self, action: Any) -> Sequence[Any]:
+    def encode_step(self, action: Any) -> tuple[list[Any], list[Sequence[Any]]]:
         self._enter()
         if self._needs_reset:
             raise LocalProtocolError(f"{self._name}: no episode is running, call reset()")
-        events = self._events(action)
-        split_action(events)  # raises for events that cannot be sent
-        return events
+        return split_action(self._events(action))
 
-    def send_step(self, encoded: Sequence[Any]) -> None:
+    def send_step(self, encoded: tuple[list[Any], list[Sequence[Any]]]) -> None:
         self._resetting = False
         if not self._running:
             return
-        messages, others = split_action(encoded)
+        messages, others = encoded
         with contextlib.suppress(OSError, PeerError):  # `finish` reports it
             if messages:
                 self.screen.send(messages)

@@ -28,14 +28,7 @@ _CHECK = 0.05  # seconds without progress, at most twice that, after which the l
 class Loan:
     """A borrowed connection. The borrower may use it while it holds the lock and it has not ended.
 
-    Args:
-        service: receives each reset, in the borrower's thread.
-        pair: non-blocking sockets, of which the first wakes the borrower.
-
-    Attributes:
-        service, connection, session: what is borrowed, and from which.
-        thread: the borrower's id.
-        ended: whether the loop owns the connection again.
+    The service receives each reset, in the borrower's thread.
     """
 
     def __init__(
@@ -47,11 +40,11 @@ class Loan:
     ) -> None:
         self.service, self.connection = service, connection
         self.session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
-        self.thread = thread
-        self.ended = False
+        self.thread = thread  # of the borrower
+        self.ended = False  # whether the loop owns the connection again
         self._loop = get_running_loop()
         self._lock = threading.RLock()  # a reset that is delivered may be refused
-        self._bell, self._woken = pair
+        self._bell, self._woken = pair  # do not block; the first wakes the borrower
         self._calls: Any = None
         self._error: Exception | None = None
         self._core = connection.core

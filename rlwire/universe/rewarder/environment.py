@@ -46,20 +46,6 @@ class RewarderEndpoint(Endpoint):
     The environment runs in real time, unless its server is in lockstep. A step sends the action,
     waits for an observation and a reward, and returns the newest observation and the sum of the
     rewards since the last step. ``info`` is the rewards'; after a reset it is the environment's.
-
-    Args:
-        where: the address, as for `RewarderClient`.
-        observation_space: by default the space that an rlwire server describes.
-        action_space: by default the space that an rlwire server describes.
-        env_id: the environment that resets request; None for the current one.
-        step_timeout: seconds that a step waits for the server.
-        reset_timeout: seconds that a reset waits for its reply.
-        options: of the `RewarderClient`.
-
-    Raises:
-        TypeError: a space is missing, and the server does not describe it.
-        EncodeError: JSON cannot encode values of a space.
-        Others: as `RewarderClient.connect`.
     """
 
     def __init__(
@@ -110,11 +96,9 @@ class RewarderEndpoint(Endpoint):
 
     @property
     def places(self) -> int:
-        """One: a rewarder has one active client."""
-        return 1
+        return 1  # a rewarder has one active client
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Store the arguments for `finish`."""
         self._finish = partial(self._reset, seed, options)
 
     def watch(self, wanted: bool) -> int:
@@ -234,7 +218,6 @@ class RewarderEndpoint(Endpoint):
         return observation
 
     def close(self) -> None:
-        """Close the connection; a second call does nothing."""
         self.client.close()
 
 

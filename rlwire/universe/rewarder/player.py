@@ -42,16 +42,10 @@ class EnvironmentPlayer:
 
     Each step pushes the observation, then the reward with the info. ``done`` is terminated or
     truncated; ``info["rlwire.truncated"]`` is set if truncated, and ``info["rlwire.terminated"]``
-    if both. Then the next episode starts. If a step fails, its episode ends as truncated, with
-    ``info["rlwire.error"]``.
-
-    Attributes:
-        server: receives the steps; set before `begin`.
-        driven: the environment.
-        env_id: the first environment's id.
+    if both. If a step fails, its episode ends as truncated, with ``info["rlwire.error"]``.
     """
 
-    server: RewarderServer
+    server: RewarderServer  # receives the steps; set before `begin`
     pushes_observations = True  # each of them, as arrays
 
     def __init__(self, environment: Any, options: EnvironmentRewarderOptions) -> None:
@@ -236,11 +230,7 @@ class EnvironmentPlayer:
         observation, info = self.driven.reset(seed, options)
         self._seed = None
         self._action = None
-        shown = self._prepare(observation)
-        try:
-            info = self._checked(mark_arrays({} if info is None else info))
-        except _UNSENDABLE as error:
-            info = self._sendable(info, error)
+        shown, info = self._prepare(observation), self._sendable(info)
         about = self._changes
         self._episode_id = self.server.begin_episode(request, fps=fps, info=info, **about)
         self._changes = {}
@@ -306,7 +296,11 @@ class EnvironmentPlayer:
                 loan.service.pushes += 1
                 loan.service.messages += 1
             else:
-                self._push(prepared, reward, done, shown, info, flags)
+                self._show(prepared)
+                try:
+                    self.server.reward(reward, done, shown)
+                except _UNSENDABLE:
+                    self.server.reward(reward, done, {**self._sendable(info), **flags})
         except BaseException as error:
             self.server.log.exception("%s: a step failed", self.driven.name)
             self.server.count("steps_failed")
@@ -315,42 +309,36 @@ class EnvironmentPlayer:
         if done:
             self._begin_next()
 
-    def _push(
-        self, prepared: Any, reward: float, done: bool, shown: Any, info: Any, flags: Any
-    ) -> None:
-        """Push a step as two messages, with the entries of its info that can be sent."""
-        self._show(prepared)
-        try:
-            self.server.reward(reward, done, shown)
-        except _UNSENDABLE as error:
-            self.server.reward(reward, done, {**self._sendable(info, error), **flags})
-
     def _marked(self, info: Any) -> Mapping[str, Any]:
         """Return an info with its arrays marked; without entries that cannot be."""
         try:
             return mark_arrays({} if info is None else info)
-        except _UNSENDABLE as error:
-            return self._sendable(info, error)
+        except _UNSENDABLE:
+            return self._sendable(info)
 
-    def _sendable(self, info: Any, error: BaseException) -> Mapping[str, Any]:
-        """Return an info without entries that cannot be sent; log the first error."""
-        self.server.count("infos_dropped")
-        if not self._has_dropped:
-            self._has_dropped = True
-            logger.warning("%s: entries of infos are not sent: %s", self.driven.name, error)
+    def _sendable(self, info: Any) -> Mapping[str, Any]:
+        """Return an info with its arrays marked, without entries that cannot be sent."""
+        try:
+            return self._checked({} if info is None else info)
+        except _UNSENDABLE as error:
+            self.server.count("infos_dropped")
+            if not self._has_dropped:
+                self._has_dropped = True
+                logger.warning("%s: entries of infos are not sent: %s", self.driven.name, error)
         kept = {}
         for name, value in info.items() if isinstance(info, Mapping) else ():
             with contextlib.suppress(*_UNSENDABLE):
-                self._checked(mark_arrays({name: value}))
+                self._checked({name: value})
                 kept[name] = value
         with contextlib.suppress(*_UNSENDABLE):  # too large as a whole
-            return self._checked(mark_arrays(kept))
+            return self._checked(kept)
         return {}
 
-    def _checked(self, info: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return an info that can be sent; otherwise raise one of `_UNSENDABLE`."""
-        Push(EnvReward(0.0, False, dict(info), episode_id="0"), 0.0, self.server.limits)
-        return info
+    def _checked(self, info: Any) -> Mapping[str, Any]:
+        """Return an info with its arrays marked, or raise one of `_UNSENDABLE`."""
+        marked: Mapping[str, Any] = mark_arrays(info)
+        Push(EnvReward(0.0, False, dict(marked), episode_id="0"), 0.0, self.server.limits)
+        return marked
 
 
 class EnvironmentRewarder(RewarderServer):
