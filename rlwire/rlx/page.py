@@ -166,8 +166,7 @@ class _PageHandler:
     async def reply(self, agent: _PageAgent, command: PageCommand, reply: dict[str, Any]) -> None:
         """Send the reply to a command, unless its agent is disconnected."""
         try:
-            if not agent.over:
-                await self._send(agent.sid, reply, agent)
+            await self._send(agent.sid, reply, agent)
         except RlwireError as error:  # the connection is closed
             logger.debug("%s: no reply: %s", agent.name, error)
         finally:
@@ -181,9 +180,8 @@ class _PageHandler:
             try:
                 await self.connection.send(PageReply(sid, reply))
             except (EncodeError, LimitExceeded) as error:
-                await self.connection.send(
-                    PageReply(sid, _error(error, "the reply cannot be sent: "))
-                )
+                reply = _error(error, "the reply cannot be sent: ")
+                await self.connection.send(PageReply(sid, reply))
 
     def ended(self) -> None:
         self._threads -= 1

@@ -14,6 +14,7 @@ import secrets
 import ssl
 import struct
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeAlias
 
 from PIL import Image
@@ -44,8 +45,8 @@ logger = logging.getLogger(__name__)
 PORT: Final = 6080
 """The port that such pages usually have."""
 
-PageAddress: TypeAlias = AddressLike | int | bool | None
-"""Where the page is: a port of the remote's host, True for `PORT`, an address, or None."""
+PageAddress: TypeAlias = AddressLike | int | bool
+"""Where the page is: a port of the remote's host, True for `PORT`, or an address."""
 
 _TIMEOUTS: Final = Timeouts(idle=None)  # silence is for the two sides to bound
 _FILES: Final = {
@@ -70,15 +71,8 @@ class PageServer(StreamServer):
     Pictures of what has changed are sent over a WebSocket, each when the page has shown the last;
     keys and the pointer come back. A browser asks for the password, which counts in either field.
     The certificate of a remote with TLS is checked unless the remote is on this machine.
-
-    Args:
-        remote: returns where the remote is; called each time, since its ports may be known late.
-        address: where to listen; see `PageAddress`. A port is on `host`.
-        auth: the password of the page and of the remote; None lets all load the page.
-        about: returns what the page tells of the environment, as JSON has it: ``name``,
-            ``buttons``, ``rate``, ``episode``, ``score``, ``best``, ``last``; sent when it changes.
-        origins: other pages whose scripts may connect; by default those of this server.
-        options: fields of `StreamServerOptions`.
+    `remote` returns where it is, since its ports may be known late, and `about` what the page
+    tells of the environment, such as ``score``. A port as `address` is on `host`.
     """
 
     scheme = "universe"
@@ -94,8 +88,8 @@ class PageServer(StreamServer):
         origins: Collection[str] = (),
         **options: Any,
     ) -> None:
-        if address is None or isinstance(address, int):
-            address = Address(host, PORT if address is None or address is True else address)
+        if isinstance(address, int):
+            address = Address(host, PORT if address is True else address)
         service = _PageService(self, remote, auth, about, origins)
         super().__init__(
             service, StreamServerOptions(parse(address), **{"timeout": _TIMEOUTS, **options})
@@ -117,21 +111,14 @@ class PageServer(StreamServer):
         return "a page for browsers"
 
 
+@dataclass
 class _PageService(Service[AsyncConnection]):
-    def __init__(
-        self,
-        server: PageServer,
-        remote: Callable[[], URL],
-        auth: str | None,
-        about: Callable[[], Mapping[str, Any]],
-        origins: Collection[str],
-    ) -> None:
-        self._server = server  # knows its address once it listens
-        self._remote, self._secret, self._about, self._origins = remote, auth, about, origins
-        self._files = {
-            path: ((folder() / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
-        }
-        self._ticket = secrets.token_urlsafe()
+    _server: PageServer  # knows its address once it listens
+    _remote: Callable[[], URL]
+    _secret: str | None
+    _about: Callable[[], Mapping[str, Any]]
+    _origins: Collection[str]
+    _ticket: str = field(default_factory=secrets.token_urlsafe)
 
     def session(self) -> Layer:
         return websocket.WebSocketServerSession(
@@ -175,7 +162,7 @@ class _PageService(Service[AsyncConnection]):
         if not self._is_allowed(headers):
             challenge = ("WWW-Authenticate", 'Basic realm="rlwire", charset="UTF-8"')
             return websocket.Page(b"a password is needed\n", status=401, headers=(challenge,))
-        if path not in self._files:
+        if path not in _FILES:
             return websocket.Page(b"there is no such page\n", status=404)
         more = []
         if self._secret is not None:
@@ -183,7 +170,8 @@ class _PageService(Service[AsyncConnection]):
                 "https"
             )
             more.append(("Set-Cookie", self._cookie + flags))
-        return websocket.Page(*self._files[path], headers=(*_SAFE, *more))
+        name, kind = _FILES[path]
+        return websocket.Page((folder() / name).read_bytes(), kind, headers=(*_SAFE, *more))
 
     async def _connect(self) -> AsyncRfbClient:
         remote, own = self._remote(), None

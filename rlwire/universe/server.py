@@ -16,7 +16,6 @@ from rlwire.codecs.rewarder.infos import SIZE
 from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
 from rlwire.serving.serving import BackgroundServer, Running
-from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, buttons_of, keys_of
 from rlwire.universe.options import UniverseServerOptions
 from rlwire.universe.page import PageServer
@@ -206,7 +205,10 @@ class UniverseServer(RewarderServer):
         with on_error(self._stop_viewing):
             for server in self._viewing:
                 server.start()
-            return _NotListening(self._where) if self._url.only_pixels else super()._listen()
+            if not self._url.only_pixels:
+                return super()._listen()
+            assert self._pixels._running is not None
+            return self._pixels._running
 
     def _stop_viewing(self) -> None:
         for server in reversed(self._viewing):
@@ -218,15 +220,6 @@ class UniverseServer(RewarderServer):
 
     def _details(self) -> str:
         return f"{super()._details()}, {self.display}"
-
-
-class _NotListening:
-    def __init__(self, address: Address) -> None:
-        self.address = address
-
-    def drain(self, seconds: float) -> None: ...
-
-    def stop(self, grace: float) -> None: ...
 
 
 def is_picture(space: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from rlwire._options import with_options
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle
 from rlwire.codecs.rfb.keysyms import keysym
-from rlwire.codecs.rfb.messages import Bell, ClientMessage, KeyEvent, PointerEvent
+from rlwire.codecs.rfb.messages import ClientMessage, KeyEvent, PointerEvent
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.sessions.rfb.client import RfbClientSession
 from rlwire.transports import tcp, tcp_asyncio
@@ -33,31 +34,29 @@ _SLICE = 0.25  # maximum seconds of one read
 
 class _RfbClientBase(PushClient, ClientBase):
     _connect: Callable[..., Any]
+    _read: Callable[[], Any]  # receives what has arrived, or returns an awaitable that does
 
     @with_options(RfbClientOptions)
     def __init__(self, options: RfbClientOptions) -> None:
         address, tls, _ = located("universe", options.address, options.tls, pixels=True)
         self.address = parse(address)
         self._timeouts = Timeouts.of(options.timeout, idle=None)
-        self._session_options: dict[str, Any] = {
-            "password": options.auth,
-            "update_timeout": self._timeouts.read,
-            "limits": options.limits,
+        self._make_session = partial(
+            RfbClientSession,
+            password=options.auth,
+            update_timeout=self._timeouts.read,
+            limits=options.limits,
             **{name: getattr(options, name) for name in _SESSION},
-        }
+        )
         self._options: dict[str, Any] = {
             "timeout": self._timeouts, "tls": tls, "backoff": options.backoff,
             "record": options.recording("rfb", "3.8"),
         }  # fmt: skip
         self.session = self._make_session()
         self._seen = 0  # updates that the caller has received
-        self._bells = 0
 
     def _peer(self) -> Any:
         return self.address
-
-    def _make_session(self) -> RfbClientSession:
-        return RfbClientSession(**self._session_options)
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
@@ -77,13 +76,8 @@ class _RfbClientBase(PushClient, ClientBase):
         self._listen(self._connection)
         return self
 
-    def _read(self) -> Any:
-        """Receive what has arrived, or return an awaitable that does."""
-        raise NotImplementedError
-
     def _receive(self, event: Any) -> None:
-        if type(event) is Bell:
-            self._bells += 1
+        """The session has all that callers ask for."""
 
     @property
     def framebuffer(self) -> Framebuffer:
@@ -158,11 +152,10 @@ class _RfbClientBase(PushClient, ClientBase):
     def statistics(self) -> dict[str, int]:
         """Return the counts of all clients, and the last connection's.
 
-        ``updates`` that changed pixels, ``rectangles``, ``bytes`` of messages, and ``bells``.
+        ``updates`` that changed pixels, their ``rectangles``, and ``bytes`` of messages.
         """
-        session, counts = self.session, super().statistics()
-        counts |= {"updates": session.updates, "rectangles": session.rectangles}
-        return {**counts, "bytes": session.bytes, "bells": self._bells}
+        names = ("updates", "rectangles", "bytes")
+        return super().statistics() | {name: getattr(self.session, name) for name in names}
 
 
 class RfbClient(Blocking, _RfbClientBase):
@@ -185,17 +178,13 @@ class RfbClient(Blocking, _RfbClientBase):
 
     def _listen(self, connection: Connection) -> None:
         self._transmit = connection.send
-        self._fetch, self._may_wait = connection.reader_call(_SLICE)
+        self._fetch, _ = connection.reader_call(_SLICE)
 
     def _wait(self, seconds: float | None, wakeups: int) -> None:
         connection = self._connection
         wait = _SLICE if seconds is None else min(seconds, _SLICE)
-        if self._may_wait and wait == _SLICE:
-            self._hear(self._fetch(True))
-        elif connection.pending or ready(connection.fileno(), wait)[0]:
-            self._hear(self._fetch(False))
-        else:
-            self._hear(None)
+        arrived = connection.pending or ready(connection.fileno(), wait)[0]
+        self._hear(self._fetch(False) if arrived else None)
 
     def _read(self) -> None:
         for _ in range(_READS):

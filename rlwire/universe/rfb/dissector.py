@@ -30,9 +30,7 @@ class RfbDissector(Dissector):
     """Dissects RFB, with the pixels of viewers that ask for 32 bits.
 
     The ``screen`` of a FramebufferUpdate is a view of the pixels, which the next update changes. It
-    is missing after a gap, a damaged rectangle, or one that `budget` does not pay for, until
-    another one has painted the whole screen.
-    Offsets in a rectangle's error are relative to the rectangle.
+    is missing from a gap or an error on, until a rectangle has painted the whole screen.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:

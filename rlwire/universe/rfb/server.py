@@ -64,14 +64,11 @@ class Display:
         on_input: Callable[[Viewer, Input], object] | None = None,
         on_leave: Callable[[Viewer], object] | None = None,
     ) -> None:
-        for side in (width, height):
-            if not 0 < side < 65536:
-                raise ValueError(f"both sides must have 1 to 65535 pixels, not {width}x{height}")
         self.name = name
         self.on_input = on_input
         self.on_leave = on_leave
         self._lock = threading.Lock()
-        self._newest = NumberedFrame(0, np.zeros((height, width, 3), np.uint8))
+        self._newest = NumberedFrame(0, _checked(np.zeros((height, width, 3), np.uint8)))
         self._services: tuple[_ViewerService, ...] = ()
 
     @property
@@ -92,17 +89,7 @@ class Display:
 
     def show(self, frame: npt.NDArray[np.uint8]) -> None:
         """Show a copy of a frame, uint8 (height, width, 3); a new size resizes the display."""
-        frame = np.asarray(frame)
-        if (
-            frame.ndim != 3
-            or frame.shape[2] != 3
-            or frame.dtype != np.uint8
-            or not (0 < frame.shape[0] < 65536 and 0 < frame.shape[1] < 65536)
-        ):
-            raise ValueError(
-                f"a frame is (height, width, 3) uint8, not {frame.shape} {frame.dtype}"
-            )
-        copy = np.array(frame, order="C", copy=True)
+        copy = np.array(_checked(np.asarray(frame)), order="C", copy=True)
         with self._lock:
             self._newest = NumberedFrame(self._newest.number + 1, copy)
             services = self._services
@@ -125,6 +112,13 @@ class Display:
     def detach(self, service: _ViewerService) -> None:
         with self._lock:
             self._services = tuple(one for one in self._services if one is not service)
+
+
+def _checked(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    shape = frame.shape
+    if shape[2:] != (3,) or frame.dtype != np.uint8 or not 0 < min(shape) <= max(shape) < 65536:
+        raise ValueError(f"a frame is (1 to 65535, 1 to 65535, 3) uint8, not {shape} {frame.dtype}")
+    return frame
 
 
 class _ViewerService(Service[AsyncConnection]):
