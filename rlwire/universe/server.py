@@ -15,7 +15,7 @@ from rlwire._options import StreamServerOptions, given, with_options
 from rlwire.codecs.rewarder.infos import SIZE
 from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
-from rlwire.serving.serving import BackgroundServer, Running
+from rlwire.serving.serving import Running
 from rlwire.universe.input import Controls, buttons_of, keys_of
 from rlwire.universe.options import UniverseServerOptions
 from rlwire.universe.page import PageServer
@@ -148,8 +148,7 @@ class UniverseServer(RewarderServer):
                     **shared,
                 )
         self._pixels.log_level = logging.DEBUG  # this server logs both addresses
-        self._viewing: list[BackgroundServer] = [self._pixels]
-        self._viewing += [] if self.page is None else [self.page]
+        self._viewing = [server for server in (self._pixels, self.page) if server is not None]
 
     @property
     def viewers(self) -> int:

@@ -105,13 +105,10 @@ def decode_security(buffer: Buffer, version: Version) -> list[int] | str:
 
 def encode_security(offer: list[int] | str, version: Version) -> bytes:
     """Encode a server's security types, or its reason for none; 3.3 has one type, in a word."""
-    if version < (3, 7):
-        return (
-            _number.pack(0) + encode_reason(offer)
-            if isinstance(offer, str)
-            else _number.pack(*offer)
-        )
-    return b"\0" + encode_reason(offer) if isinstance(offer, str) else bytes((len(offer), *offer))
+    has_word = version < (3, 7)
+    if isinstance(offer, str):
+        return bytes(4 if has_word else 1) + encode_reason(offer)
+    return _number.pack(*offer) if has_word else bytes((len(offer), *offer))
 
 
 def decode_result(buffer: Buffer, offset: int = 0) -> int:

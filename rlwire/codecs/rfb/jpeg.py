@@ -32,11 +32,6 @@ def _bad(reason: str, offset: int) -> NoReturn:
     raise DecodeError(reason, offset=offset)
 
 
-def _agree(what: str, found: int, declared: int, offset: int) -> None:
-    if found != declared:
-        _bad(f"the JPEG file's {what} is {found}, expected {declared}", offset)
-
-
 def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
     """Reject a JPEG file that is not RGB of this size, or whose scans cost more than its pixels."""
     if data[:2] != b"\xff\xd8":
@@ -58,12 +53,15 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
             if framed or size < 8 or len(data) - spot < 10:
                 _bad("the JPEG file has an invalid or a second frame header", base + spot)
             framed = True
-            _agree("bit depth", data[spot + 4], 8, base + spot + 4)
-            found = int.from_bytes(data[spot + 5 : spot + 7], "big")
-            _agree("height", found, height, base + spot + 5)
-            found = int.from_bytes(data[spot + 7 : spot + 9], "big")
-            _agree("width", found, width, base + spot + 7)
-            _agree("number of channels", data[spot + 9], _CHANNELS, base + spot + 9)
+            fields = (
+                ("bit depth", spot + 4, spot + 5, 8),
+                ("height", spot + 5, spot + 7, height),
+                ("width", spot + 7, spot + 9, width),
+                ("number of channels", spot + 9, spot + 10, _CHANNELS),
+            )
+            for what, start, end, declared in fields:
+                if (found := int.from_bytes(data[start:end], "big")) != declared:
+                    _bad(f"the JPEG file's {what} is {found}, expected {declared}", base + start)
         elif marker not in _SKIPPED or size < 2:
             # Each scan of a progressive file covers the whole image, in a few bytes.
             _bad(

@@ -49,7 +49,7 @@ _screen = struct.Struct(">BxxxIHHHHI")
 _ENCODERS: Final = 16  # cached, each for one format
 _FRAMES: Final = 16  # bytes of cached updates of one frame, as a multiple of its size
 _STATES: Final = 1024  # cached updates of one frame
-_MOST_RECTANGLES: Final = 0xFFF0  # of an update, whose count has 16 bits
+_TILES: Final = 1 << 14  # of a frame, at most: an update has fewer than 2^16 rectangles
 
 
 class NumberedFrame(NamedTuple):
@@ -110,12 +110,7 @@ class FrameEncoder:
         if not areas:
             return 0, b""
         self.counts["encoded"] += 1
-        encoder = self.encoder(wanted)
-        count, data = encoder.encode(now.frame, areas)
-        if count > _MOST_RECTANGLES:
-            height, width, _ = now.frame.shape
-            count, data = encoder.encode(now.frame, [(0, 0, width, height)])
-        return count, data
+        return self.encoder(wanted).encode(now.frame, areas)
 
 
 def _differing(since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
@@ -123,8 +118,10 @@ def _differing(since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
     height, width, _ = now.frame.shape
     if since is None or since.frame.shape != now.frame.shape:
         return [(0, 0, width, height)]
-    # Larger tiles for large frames: an update has fewer than 2^16 rectangles.
-    return changed(since.frame, now.frame, 16 if width * height <= 1 << 22 else 64)
+    tile = 16
+    while width * height > _TILES * tile**2:
+        tile *= 4
+    return changed(since.frame, now.frame, tile)
 
 
 class RfbServerSession(RfbSession):
