@@ -9,7 +9,8 @@ import numpy as np
 
 from rlwire.codecs.rfb.keysyms import KEYSYMS
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
-from rlwire.errors import EncodeError, optional
+from rlwire.environments.fitting import fitting
+from rlwire.errors import optional
 from rlwire.universe.input import key, pointer
 
 with optional("gymnasium", "gym"):
@@ -79,14 +80,8 @@ def choices(
     if not actions:
         raise ValueError("actions must not be empty")
     space = spaces.Discrete(len(actions))
-
-    def events_of(action: Any) -> Sequence[Any]:
-        number = np.asarray(action).item()
-        if not space.contains(number):
-            raise EncodeError(f"the action {action!r} is not in {space}")
-        return actions[number]
-
-    return space, events_of
+    fit = fitting(space, "the action", within=True)
+    return space, lambda action: actions[fit(action)]
 
 
 def pictures(size: tuple[int, int]) -> Any:
