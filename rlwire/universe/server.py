@@ -204,10 +204,7 @@ class UniverseServer(RewarderServer):
         with on_error(self._stop_viewing):
             for server in self._viewing:
                 server.start()
-            if not self._url.only_pixels:
-                return super()._listen()
-            assert self._pixels._running is not None
-            return self._pixels._running
+            return self._pixels if self._url.only_pixels else super()._listen()
 
     def _stop_viewing(self) -> None:
         for server in reversed(self._viewing):

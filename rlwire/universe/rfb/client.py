@@ -154,8 +154,9 @@ class _RfbClientBase(PushClient, ClientBase):
 
         ``updates`` that changed pixels, their ``rectangles``, and ``bytes`` of messages.
         """
-        names = ("updates", "rectangles", "bytes")
-        return super().statistics() | {name: getattr(self.session, name) for name in names}
+        session, counts = self.session, super().statistics()
+        counts |= {"updates": session.updates, "rectangles": session.rectangles}
+        return {**counts, "bytes": session.bytes}
 
 
 class RfbClient(Blocking, _RfbClientBase):
