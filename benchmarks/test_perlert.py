@@ -202,12 +202,10 @@ def test_write_a_step_of_18_floats() -> tuple[int, Calls]:
 @group("str.split", "plain Python", "rlwire")
 def test_read_a_step_of_18_floats() -> tuple[int, Calls]:
     *_, datagram = stream()
-    reader = perlert.StepReader("simple_spread", 0)
 
     def read(wire: bytes) -> Any:
-        step = reader.read(wire)
-        assert step is not None
-        return perlert.text_to_array(step[2], np.float32)
+        step: Any = perlert.decode_server_message(wire)
+        return perlert.text_to_array(step.observation, np.float32)
 
     def plain(wire: bytes) -> Any:
         return np.array([float(x) for x in plain_parse(wire).observation.split(",")], np.float32)

@@ -84,10 +84,19 @@ class DatagramCipher:
         self.role: Role = role
         self._other: Role = "client" if role == "server" else "server"
         self.dropped: Counter[str] = Counter()
-        self._key = key
         self._skew = round(self.CLOCK_SKEW * _UNIT)
         self._clock = clock
-        self._aead, self._derive, self._invalid = _primitives()
+        with optional("cryptography", "gym"):
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+            from cryptography.hazmat.primitives.hashes import SHA256
+            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        def cipher_of(sender: bytes, role: Role) -> Any:
+            info = f"rlwire datagram v1 {role}".encode()
+            return ChaCha20Poly1305(HKDF(SHA256(), _KEY, sender, info).derive(key))
+
+        self._cipher, self._invalid = cipher_of, InvalidTag
         self._known: dict[bytes, _CipherSender] = {}
         self._counter = 0
         self.begin()
@@ -123,7 +132,6 @@ class DatagramCipher:
         count = int.from_bytes(stamp, "little")
         present = int(self._clock() * _UNIT)
         sender = self._known.get(name)
-        known = sender is not None
         if sender is None:
             if abs(count - present) > self._skew:
                 return "stale"
@@ -136,7 +144,7 @@ class DatagramCipher:
             message = sender.decrypt(b"\0\0\0\0" + stamp, data[_HEADER:], data[:_HEADER])
         except self._invalid:
             return "key"
-        if not known:
+        if name not in self._known:
             if len(self._known) >= self.SENDERS:
                 oldest = min(self._known, key=lambda one: self._known[one].newest)
                 if self._known[oldest].newest >= present - self._skew:
@@ -152,9 +160,6 @@ class DatagramCipher:
         self._lock = threading.Lock()
         self._head = bytes([_VERSION]) + name
         self._encrypt: _Crypt = self._cipher(name, self.role).encrypt
-
-    def _cipher(self, name: bytes, role: Role) -> Any:
-        return self._aead(self._derive(self._key, name, f"rlwire datagram v1 {role}".encode()))
 
 
 class _CipherSender:
@@ -201,21 +206,7 @@ def _after_fork() -> None:
         cipher.begin()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def _primitives() -> tuple[Any, Callable[[bytes, bytes, bytes], bytes], type[Exception]]:
-    with optional("cryptography", "gym"):
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    def derive(key: bytes, salt: bytes, info: bytes) -> bytes:
-        return HKDF(SHA256(), _KEY, salt, info).derive(key)
-
-    return ChaCha20Poly1305, derive, InvalidTag
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def new_key() -> bytes:

@@ -92,7 +92,6 @@ class PerlertClientBase(waits.ClientBase):
         self._open_session: PerlertClientSession | None = None
         self._frames: deque[Frame] = deque()
         self._events: dict[type, Any] = {}  # the newest event of each type
-        self._run_ended = True  # whether the run's last frame, or an error, reached the caller
 
     def __str__(self) -> str:
         return f"{self._name}:{self._number} at {self._address}"
@@ -163,10 +162,12 @@ class PerlertClientBase(waits.ClientBase):
         """
         if not isinstance(action, str):
             action = perlert.value_to_text(action)
-        connection, session = self._opened(), self._open_session
-        if session is not None and (self._run_ended or session.state in RUNNING):
+        session, frames = self._session, self._frames
+        if session.state in RUNNING or not (
+            RequestFailed in self._events or (frames and frames[-1].done)
+        ):
             session.act(action, monotonic())
-            connection.flush()
+            self._opened().flush()
 
     def ready(self, ready: bool = True) -> None:
         """Send whether the agent is ready; resent while a method of the client waits."""
@@ -309,15 +310,12 @@ class PerlertClientBase(waits.ClientBase):
     def _take_frames(self) -> list[Frame]:
         taken = list(self._frames)
         self._frames.clear()
-        self._run_ended = self._run_ended or any(frame.done for frame in taken)
         return taken
 
     def _next_frame(self, timeout: float | None, since: float | None = None) -> Waits[Frame]:
         yield from self._check_running()
         yield from self._until(lambda: self._frames, timeout, lambda: "no frame", since)
-        frame = self._frames.popleft()
-        self._run_ended = self._run_ended or frame.done
-        return frame
+        return self._frames.popleft()
 
     def _check_running(self) -> Waits[None]:
         state = self._session.state
@@ -358,17 +356,7 @@ class PerlertClientBase(waits.ClientBase):
             yield from self._wait(None if until == inf else until - now)
 
     def _wait(self, timeout: float | None) -> Waits[None]:
-        connection = self._opened()
-        try:
-            self._process((yield connection.wait(timeout)))
-        finally:
-            if connection.closed:
-                self._free(connection)
-
-    def _free(self, connection: Any) -> None:
-        """Free the socket of a connection that another thread has closed: as its owner."""
-        with contextlib.suppress(ConnectionClosed):
-            connection.flush()
+        self._process((yield self._opened().wait(timeout)))
 
     def _process(self, events: list[Any]) -> None:
         for event in events:
@@ -381,13 +369,11 @@ class PerlertClientBase(waits.ClientBase):
             else:
                 self._events[kind] = event
                 if kind is EpisodeStarted:
-                    self._run_ended = False
                     self._frames.clear()
 
     def _raise_failure(self) -> None:
         gave_up = self._events.pop(RequestFailed, None)
         if gave_up is not None:
-            self._run_ended = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
 
 
@@ -423,12 +409,7 @@ class Client(Blocking, PerlertClientBase):
             LocalProtocolError: no run has started, or its last frame was already returned.
         """
         frames, since = self._frames, self._receive(timeout)
-        if not frames:
-            return drive(self._next_frame(timeout, since))
-        frame = frames.popleft()
-        if frame.done:
-            self._run_ended = True
-        return frame
+        return frames.popleft() if frames else drive(self._next_frame(timeout, since))
 
     def frames(self, timeout: float | None = None) -> list[Frame]:
         """Return all frames that have arrived; if there are none, wait for one.
@@ -451,11 +432,7 @@ class Client(Blocking, PerlertClientBase):
         if self._frames or connection is None or session is None or session.state not in RUNNING:
             return None
         since = monotonic()
-        try:
-            self._process(connection.wait(timeout))
-        finally:
-            if connection.closed:
-                self._free(connection)
+        self._process(connection.wait(timeout))
         return since
 
 

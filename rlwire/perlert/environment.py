@@ -9,11 +9,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlwire._options import given, with_options
 from rlwire.codecs import perlert
@@ -293,31 +291,12 @@ def _reward(reward: Any) -> float:
 class Outcome(NamedTuple):
     """One agent's results of a step: `observation` as it is sent, `seen` as the value."""
 
-    observation: str | NDArray[Any]
+    observation: Any
     reward: float
     terminated: bool
     truncated: bool
     info: Mapping[Any, Any]
     seen: Any
-
-
-class _AgentText:
-    def __init__(
-        self,
-        what: str,
-        observation_space: Any,
-        action_space: Any,
-        limits: Limits,
-        environment: Any,
-        words: Sequence[str],
-    ) -> None:
-        self.observation = SpaceText(
-            observation_space, f"the observation{what}", named=True, limits=limits
-        )
-        self.action = SpaceText(
-            action_space, f"the action{what}", named=False, limits=limits, words=words
-        )
-        self.description = deque(write_spaces(observation_space, action_space, limits, environment))
 
 
 class Simulation:
@@ -355,12 +334,19 @@ class Simulation:
         if self._lone is not None:
             driven.one("PERLERT")
             seen, done = {names[0]: seen}, {names[0]: done}
-        what = "" if self._lone else " of {!r}"
-        of = limits, driven.environment, actions
-        self._texts = {
-            key: _AgentText(what.format(name), seen[name], done[name], *of)
-            for name, key in self._keys.items()
-        }
+        self._observations: dict[str, SpaceText] = {}
+        self._actions: dict[str, SpaceText] = {}
+        self._descriptions: dict[str, deque[str]] = {}
+        for name, key in self._keys.items():
+            of = "" if self._lone else f" of {name!r}"
+            self._observations[key] = SpaceText(
+                seen[name], f"the observation{of}", named=True, limits=limits
+            )
+            self._actions[key] = SpaceText(
+                done[name], f"the action{of}", named=False, limits=limits, words=actions
+            )
+            parts = write_spaces(seen[name], done[name], limits, driven.environment)
+            self._descriptions[key] = deque(parts)
 
     def reset(self, seed: int) -> dict[str, Outcome]:
         seen, infos = self._driven.reset(seed)
@@ -383,7 +369,7 @@ class Simulation:
         for name, (observation, reward, terminated, truncated, info) in steps.items():
             key = self._lone or self._keys[name]
             outcomes[key] = Outcome(
-                self._texts[key].observation.to_wire(observation),
+                self._observations[key].to_wire(observation),
                 _reward(reward),
                 bool(terminated),
                 bool(truncated),
@@ -394,12 +380,12 @@ class Simulation:
 
     def space_description(self, key: str) -> str | None:
         """Return the next part of the description of an agent's spaces, in turn, if any."""
-        parts = self._texts[key].description
+        parts = self._descriptions[key]
         parts.rotate(-1)
         return parts[-1] if parts else None
 
     def parse(self, key: str, text: str) -> Any:
-        space = self._texts[key].action
+        space = self._actions[key]
         action = space.from_text(text)
         if not space.contains(action):
             raise DecodeError(f"{quoted(text)} is not in the action space {space.space}")
@@ -407,27 +393,23 @@ class Simulation:
 
     def default(self, key: str) -> Any:
         """Return the action nearest to zero, newly made: an environment may write into it."""
-        return self._texts[key].action.default_value()
+        return self._actions[key].default_value()
 
     def close(self) -> None:
-        self._driven.close()
-
-
-def close(simulation: Simulation) -> None:
-    """Close an environment; what it raises is logged."""
-    try:
-        simulation.close()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        logger.exception("%s: closing the environment failed", simulation.name)
+        """Close the environment; what it raises is logged."""
+        try:
+            self._driven.close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            logger.exception("%s: closing the environment failed", self.name)
 
 
 def simulations_of(
     environment: Any,
     env_kwargs: Mapping[str, Any] | None = None,
     limits: Limits = DEFAULT,
-    names: Mapping[str, Any] = MappingProxyType({}),
+    **names: Any,
 ) -> tuple[Simulation, Callable[[], Simulation] | None]:
     """Return a simulation, and a function that makes more; None for a given environment."""
     environment, again = maker(environment, env_kwargs)

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass
+from itertools import count
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from rlwire.environments.pacing import Pacer
 from rlwire.errors import RlwireError
-from rlwire.perlert.environment import Outcome, Simulation, close
+from rlwire.perlert.environment import Outcome, Simulation
 from rlwire.perlert.options import PerlertInstanceOptions
 from rlwire.perlert.spaces import OWN_TAG
 from rlwire.sessions.layer import DatagramLayer
@@ -43,9 +44,9 @@ class TickTimer:
         self.send: Callable[[], object] = bool  # the endpoint's flush
         self.loop = asyncio.get_running_loop()
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
-        self._count = 0
+        self._order = count()  # of equal times
         self.log = RateLimitedLog(logger, _LOG_INTERVAL, lines=1)
-        self.warned: set[str] = set()  # the warnings that were logged
+        self.once = RateLimitedLog(logger, math.inf, lines=1)
 
     @property
     def closed(self) -> bool:
@@ -53,8 +54,7 @@ class TickTimer:
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
         """Schedule a call with the current time at `when`; both are of `time.monotonic`."""
-        self._count += 1
-        heapq.heappush(self._due, (when, self._count, call))
+        heapq.heappush(self._due, (when, next(self._order), call))
 
     def advance(self, now: float) -> list[Any]:
         due = self._due
@@ -113,9 +113,6 @@ class PacedPlayer:
     def __str__(self) -> str:
         return str(self.instance)
 
-    def space_description(self, key: str) -> str | None:
-        return self.simulation.space_description(key)
-
     async def open(self) -> None:
         await self._in_thread(self._open)
 
@@ -153,11 +150,12 @@ class PacedPlayer:
         asked = (key for key, tag in self._tags.items() if totals or tag.startswith(OWN_TAG))
         self._summed = set(asked if totals is not False else ())
         logger.debug("%s: run %d started, clients %s", self, self._counts["runs"], self._tags)
+        now = time.monotonic()
         if self._failures:
             pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
-            self.timer.at(time.monotonic() + pause, self._call_reset)
+            self.timer.at(now + pause, self._call_reset)
         else:
-            self._call_reset(time.monotonic())
+            self._call_reset(now)
         self.timer.send()
 
     def _call_reset(self, now: float) -> None:
@@ -263,7 +261,7 @@ class PacedPlayer:
                     self._parsed[key] = simulation.parse(key, text)
                 except Exception as error:  # invalid text: the last valid action is repeated
                     logger.debug("%s: invalid action of %s: %r: %s", self, key, text[:80], error)
-                    self.instance.reject_action()
+                    self.instance.session.dropped["invalid_action"] += 1
             if key in self._parsed:
                 actions[key] = self._parsed[key]
         return actions
@@ -293,7 +291,7 @@ class PacedPlayer:
             for key, (_, _, terminated, truncated, _, _) in outcomes.items():
                 steps[key] = *steps[key][:3], self._extra(key, terminated, truncated) or None
             self.instance.publish(steps, *at)  # raises again if it was not the extra
-            self._warn("extra= is not sent: %s", error)
+            self.timer.once.warning("%s: extra= is not sent: %s", self, error)
 
     def _extra(self, key: str, terminated: bool, truncated: bool) -> dict[str, Any]:
         # The sum makes up for lost datagrams; ``done`` does not distinguish truncation.
@@ -309,20 +307,15 @@ class PacedPlayer:
             try:
                 return dict(self.extra(key, info) or {})
             except Exception as error:
-                self._warn("extra= is not sent: %r", error)
+                self.timer.once.warning("%s: extra= is not sent: %s", self, repr(error))
         elif info:
-            self._warn(
-                "the info (%s) is not sent, since PERLERT has no field for it; to send entries in "
-                "EXTRA, pass extra=lambda key, info: {...}",
+            self.timer.once.warning(
+                "%s: the info (%s) is not sent, since PERLERT has no field for it; to send entries "
+                "in EXTRA, pass extra=lambda key, info: {...}",
+                self,
                 ", ".join(map(str, info)),
             )
         return {}
-
-    def _warn(self, line: str, value: object) -> None:
-        """Log a warning once per server."""
-        if line not in self.timer.warned:
-            self.timer.warned.add(line)
-            logger.warning("%s: %s", self, line % value)
 
     def _milliseconds(self, now: float) -> int:
         return int((self._epoch + now) * 1000)
@@ -354,7 +347,7 @@ class PacedPlayer:
     def _close(self) -> None:
         if self.make is not None and self._played is not None:  # not the caller's environment
             played, self._played = self._played, None
-            close(played)
+            played.close()
 
     async def stop(self, grace: float) -> None:
         """End the run for its clients, and close the environment after its current step."""

@@ -19,7 +19,7 @@ import numpy as np
 from rlwire._options import given, with_options
 from rlwire.limits import DEFAULT
 from rlwire.perlert.cipher import DatagramCipher
-from rlwire.perlert.environment import Simulation, close, simulations_of
+from rlwire.perlert.environment import Simulation, simulations_of
 from rlwire.perlert.options import PerlertInstanceOptions, PerlertServerOptions
 from rlwire.perlert.player import PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OWN_TAG
@@ -102,11 +102,9 @@ class Server(BackgroundServer):
         np.random.SeedSequence(options.seed)  # checks it
         names = {name: getattr(options, name) for name in ("keys", "kinds", "actions")}
         limits = self._options.limits or DEFAULT
-        first, make = simulations_of(environment, options.env_kwargs, limits, names)
+        first, make = simulations_of(environment, options.env_kwargs, limits, **names)
         served = _ServedEnvironment(options, make, first)
-        with contextlib.ExitStack() as stack:
-            if make is not None:
-                stack.callback(close, first)
+        with contextlib.nullcontext() if make is None else contextlib.closing(first):
             if options.instances > 1 and make is None:
                 raise ValueError(
                     f"one environment for {options.instances} instances is not enough: pass a "
@@ -305,7 +303,9 @@ class _PerlertLoop:
             elif isinstance(event, SlotLeased):
                 player = self._players[event.instance]
                 # Other programs would show the description to people.
-                if event.tag.startswith(OWN_TAG) and (text := player.space_description(event.key)):
+                if event.tag.startswith(OWN_TAG) and (
+                    text := player.simulation.space_description(event.key)
+                ):
                     event.instance.lobby.message(text, event.peer)
                 if event.previous is None:
                     where = parse(event.peer)  # type: ignore[arg-type]
@@ -333,14 +333,11 @@ class _PerlertLoop:
             while self._session.unconfirmed and self.loop.time() < until:
                 await asyncio.sleep(DRAINING)
         finally:
-            self._close()
-
-    def _close(self) -> None:
-        self._session.close()
-        for port in self._ports.values():
-            port.close()
-        for pool in filter(None, self._pools):
-            pool.shutdown(wait=False, cancel_futures=True)
+            self._session.close()
+            for port in self._ports.values():
+                port.close()
+            for pool in filter(None, self._pools):
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def statistics(self) -> dict[str, Any]:
         return {

@@ -159,22 +159,21 @@ class SpaceText:
                 f"at both ends, with limits=Limits(datagram=N) or --limits.datagram N, up to 65507"
             )
 
-    def to_wire(self, value: Any) -> str | NDArray[Any]:
-        """Return text, or the array of a single leaf, which a `StepWriter` rounds and writes."""
-        return self.to_text(value) if self._leaf is None else self._leaf.prepare(value)
+    def to_wire(self, value: Any) -> Any:
+        """Return what a `StepWriter` rounds and writes: a single leaf's value, or a mapping."""
+        if self._leaf is not None:
+            return self._leaf.prepare(value)
+        parts = zip(self._leaves, self._tree.parts(value), strict=True)
+        return {leaf.name: leaf.prepare(part) for leaf, part in parts}
 
-    def to_text(self, value: Any, decimals: int | None = None) -> str:
+    def to_text(self, value: Any) -> str:
         """Return the PERLERT text of a value of the space."""
-        texts = []
-        for leaf, part in zip(self._leaves, self._tree.parts(value), strict=True):
-            if not (leaf.size or self._named):
-                continue
-            prepared = leaf.prepare(part)
-            if not isinstance(prepared, str):
-                prepared = perlert.array_to_text(prepared, decimals=decimals)
-            named = self._named and self._leaf is None
-            texts.append(f"{leaf.name}:{prepared}" if named else prepared)
-        return ",".join(texts)
+        wire = self.to_wire(value)
+        if self._named or self._leaf is not None:
+            return perlert.value_to_text(wire)
+        return ",".join(
+            perlert.value_to_text(wire[leaf.name]) for leaf in self._leaves if leaf.size
+        )
 
     def from_text(self, text: str) -> Any:
         """Return the value that PERLERT text describes."""

@@ -14,12 +14,13 @@ import select
 import socket
 import struct
 import sys
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import ceil
 from threading import get_ident
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 from rlwire.errors import ConnectionClosed, LimitExceeded, on_error
 from rlwire.sessions.layer import DatagramLayer, Peer
@@ -50,8 +51,6 @@ _CLOSED = {errno.EBADF, errno.ENOTSOCK}
 _NEVER = float("inf")
 _SHORTEST_SLEEP = 0.001  # polls round to milliseconds, and 0 would busy-wait
 
-_Self = TypeVar("_Self")
-
 
 @dataclass(slots=True)
 class DatagramCounters:
@@ -74,15 +73,12 @@ class DatagramCounters:
     failures: int = 0
 
 
-class _Closing:
-    def __enter__(self: _Self) -> _Self:
-        return self
-
+class _Closing(contextlib.AbstractContextManager[Any]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 class DatagramSocket(_Closing):

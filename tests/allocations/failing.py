@@ -108,11 +108,9 @@ def calls_perlert():
     for message in m.PERLERT_SERVER:
         name = type(message).__name__
         yield from coded(name, message, perlert.encode, perlert.decode_server_message)
-    wire = perlert.encode(m.PERLERT_SERVER[-1])
-    reader, writer = perlert.StepReader("env", 7), perlert.StepWriter("env", 7)
+    writer = perlert.StepWriter("env", 7)
     array = np.arange(5.0) / 3
     many = np.arange(3000.0) / 3
-    yield "step read", lambda: reader.read(wire), (wire, reader)
     yield "step write", lambda: writer.write(1, 2, array, 0.5, False, "a:1"), (array,)
     for values in (array, many):
         text = perlert.array_to_text(values)

@@ -146,15 +146,6 @@ def feed_rewarder(data):
 def feed_perlert(data):
     (side, _), body, limits = take_options(data, 3, 2)
     if side == 2:
-        reader = perlert.StepReader("env", 7, limits=limits)
-        good, step = attempt(lambda: reader.read(body))
-        whole = attempt(lambda: perlert.decode_server_message(body, limits=limits))
-        if good and step is not None:
-            assert whole[0], whole
-            found = whole[1]
-            assert (found.name, found.number) == ("env", 7)
-            names = ("timestamp", "step", "observation", "reward", "done", "extra")
-            same(step, tuple(getattr(found, name) for name in names))
         for text in (body, body[len(body) // 2 :]):
             attempt(lambda text=text: perlert.text_to_array(text, limits=limits))
             attempt(lambda text=text: perlert.text_to_array(text, np.uint8, limits=limits))

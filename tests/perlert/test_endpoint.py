@@ -96,7 +96,7 @@ def test_spaces_with_too_many_fragments_are_rejected(worlds, serving, monkeypatc
 
 def test_server_that_sends_no_spaces_is_named(worlds, serving, remote, monkeypatch):
     monkeypatch.setattr(
-        "rlwire.perlert.player.PacedPlayer.space_description", lambda player, key: None
+        "rlwire.perlert.environment.Simulation.space_description", lambda simulation, key: None
     )
     with pytest.raises(TypeError, match=r"Walk:0 at 127.*observation_space=.*like="):
         remote(serving(worlds.Walk, env_kwargs={"fail": 0}), "Walk")

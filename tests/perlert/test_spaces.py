@@ -8,6 +8,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlwire.codecs import perlert
 from rlwire.errors import DecodeError, EncodeError
 from rlwire.perlert.spaces import SpaceText
 from tests.raising import raised
@@ -51,9 +52,11 @@ def test_values_have_their_documented_text():
     observation = SpaceText(NESTED, "it", named=True)
     assert observation.to_text(value) == "eyes.0:1,2,3,4,eyes.1:-1,low.bits:1,0,word:hi,x:0.1"
     assert SpaceText(NESTED, "it", named=False).to_text(value) == "1,2,3,4,-1,1,0,hi,0.1"
-    assert observation.to_wire(value) == observation.to_text(value)
+    writer = perlert.StepWriter("city", 7, decimals=1)
+    written = writer.write(1, 2, observation.to_wire(value), 0, False)
+    assert written == f"city:7:1:2;obs={observation.to_text(value)};reward=0;done=false".encode()
     box = SpaceText(spaces.Box(-1, 1, (2,), np.float32), "it", named=True)
-    assert box.to_text(np.float32([0.123456, -1]), decimals=2) == "0.12,-1"
+    assert perlert.value_to_text(box.to_wire([0.123456, -1]), decimals=2) == "0.12,-1"
     # A space of one array stays an ndarray, which StepWriter rounds and formats.
     assert isinstance(box.to_wire([0.5, 1]), np.ndarray)
 

@@ -15,14 +15,7 @@ from rlwire.codecs.perlert.messages import (
 )
 from rlwire.limits import Limits
 
-__all__ = [
-    "StepReader",
-    "StepWriter",
-    "decode_client_message",
-    "decode_server_message",
-    "encode",
-    "encode_into",
-]
+__all__ = ["StepWriter", "decode_client_message", "decode_server_message", "encode", "encode_into"]
 
 def encode(message: Any, *, limits: Limits | None = ...) -> bytes: ...
 def encode_into(
@@ -34,15 +27,6 @@ def decode_client_message(
 def decode_server_message(
     buffer: Buffer, *, limits: Limits | None = ...
 ) -> LobbyInformation | Registered | LobbyMessage | Start | RolloutStep: ...
-
-@disjoint_base
-class StepReader:
-    def __init__(
-        self, name: str, number: SupportsIndex, *, limits: Limits | None = ...
-    ) -> None: ...
-    def read(
-        self, buffer: Buffer
-    ) -> tuple[int, int, str, float | str, bool, str | None] | None: ...
 
 @disjoint_base
 class StepWriter:

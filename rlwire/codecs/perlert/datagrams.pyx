@@ -4,7 +4,6 @@ from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromS
                             PyBytes_GET_SIZE)
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport INT64_MAX, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp
 
 from rlwire.codecs._glue cimport copy_into, key_of, raise_fault, text_of
 from rlwire.codecs.perlert.text cimport (Style, fill_style, limits_of, number_of, put_field,
@@ -18,7 +17,6 @@ from rlwire.errors import EncodeError
 from rlwire.limits import DEFAULT
 
 __all__ = [
-    "StepReader",
     "StepWriter",
     "decode_client_message",
     "decode_server_message",
@@ -284,17 +282,6 @@ cdef tuple _slots(rlw_cursor *c, bytes data, rlw_perlert_message *m, uint64_t mo
     return tuple(slots)
 
 
-cdef tuple _step(const rlw_perlert_message *m):
-    return (
-        m.timestamp,
-        m.step,
-        _text(m.text),
-        m.reward_value if m.reward_is_number else _text(m.reward),
-        m.flag != 0,
-        _text(m.extra) if m.has_extra else None,
-    )
-
-
 def decode_server_message(buffer, *, limits=DEFAULT):
     """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
 
@@ -309,7 +296,16 @@ def decode_server_message(buffer, *, limits=DEFAULT):
         _malformed(&c, data, &m)
     name = _key(m.name)
     if m.kind == RLW_PERLERT_STEP:
-        return _named_tuple(_RolloutStep, (name, m.number, *_step(&m)))
+        return _named_tuple(_RolloutStep, (
+            name,
+            m.number,
+            m.timestamp,
+            m.step,
+            _text(m.text),
+            m.reward_value if m.reward_is_number else _text(m.reward),
+            m.flag != 0,
+            _text(m.extra) if m.has_extra else None,
+        ))
     if m.kind == RLW_PERLERT_LOBBY:
         return LobbyInformation(name, m.number, _slots(&c, data, &m, most.items))
     if m.kind == RLW_PERLERT_REGISTERED:
@@ -317,40 +313,3 @@ def decode_server_message(buffer, *, limits=DEFAULT):
     if m.kind == RLW_PERLERT_MESSAGE:
         return LobbyMessage(name, m.number, _text(m.text))
     return Start(name, m.number, m.port)
-
-
-cdef class StepReader:
-    """Reads the rollout steps of one instance into plain tuples, without message objects."""
-
-    cdef bytes _name
-    cdef uint64_t _number
-    cdef rlw_perlert_limits _limits
-
-    def __init__(self, name, number, *, limits=DEFAULT):
-        cdef rlw_perlert_limits room
-        self._name = encode(LobbyRequest(name, number), limits=limits).partition(b":")[0]
-        self._number = _natural(number, "SERVER_INSTANCE_NUMBER")
-        self._limits = limits_of(&room, limits)[0]
-
-    def read(self, buffer):
-        """Return (timestamp, step, observation, reward, done, extra).
-
-        None if the datagram is not a rollout step of this instance.
-        """
-        cdef rlw_perlert_message m
-        cdef rlw_cursor c
-        cdef bytes data = _open(buffer, &c)
-        start = c.at
-        if (rlw_perlert_read_header(&c, &m) != RLW_OK or m.number != self._number
-                or c.at == c.end or c.at[0] != c":"
-                or <Py_ssize_t> m.name.size != PyBytes_GET_SIZE(self._name)
-                or memcmp(m.name.data, PyBytes_AS_STRING(self._name), m.name.size) != 0):
-            return None
-        header = c.at
-        c.at = start
-        if rlw_perlert_check(&c, &self._limits, &m) != RLW_OK:
-            _malformed(&c, data, &m)
-        c.at = header
-        if rlw_perlert_read_step(&c, &m) != RLW_OK:
-            _malformed(&c, data, &m)
-        return _step(&m)

@@ -39,14 +39,6 @@ cdef type _np_floating = np.floating
 cdef type _np_generic = np.generic
 cdef type _np_bool = np.bool_
 
-_SHOWN = {
-    ord(":"): "a colon (':')",
-    ord(";"): "a semicolon (';')",
-    ord(","): "a comma (',')",
-    ord("="): "an equal sign ('=')",
-}
-
-
 cdef rlw_perlert_limits _DEFAULT_LIMITS
 _DEFAULT_LIMITS.datagram = DEFAULT.datagram
 _DEFAULT_LIMITS.items = DEFAULT.items
@@ -81,7 +73,7 @@ cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1:
     """Raise EncodeError for the byte at `at`, which the field does not allow."""
     given = (<bytes> text.data[:text.size]).decode("utf-8", "replace")
     raise EncodeError(
-        f"{field} must not contain {_SHOWN[text.data[at]]}: {quoted(given)}", path=field
+        f"{field} must not contain {chr(text.data[at])!r}: {quoted(given)}", path=field
     )
 
 
@@ -168,7 +160,9 @@ cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str fi
 
 
 cdef cnp.ndarray _array_of(object value, str field):
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, cnp.ndarray):
+        return value
+    if isinstance(value, (list, tuple, _np_generic)):
         try:
             return np.asarray(value)
         except ValueError as problem:  # ragged
@@ -194,10 +188,6 @@ cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned re
         return _put_int(w, value)
     if isinstance(value, float):  # numpy.float64 too
         return _put_double(w, value, style)
-    if isinstance(value, _np_generic):
-        return _put_array(w, np.asarray(value), style, field)
-    if isinstance(value, cnp.ndarray):
-        return _put_array(w, value, style, field)
     return _put_array(w, _array_of(value, field), style, field)
 
 
@@ -258,9 +248,7 @@ def array_to_text(array, *, decimals=None):
         decimals: for floats, 0 to 100, rounded like ``'%.4f'``, without trailing zeros. None: the
             shortest text that reads back as the same float; 16-bit floats count as 32-bit ones.
     """
-    if not isinstance(array, cnp.ndarray):
-        array = _array_of(array, "array")
-    return _text(array, "array", decimals)
+    return _text(_array_of(array, "array"), "array", decimals)
 
 
 def value_to_text(value, *, decimals=None):

@@ -9,12 +9,12 @@ cdef class _Episode:
     cdef double ended, last_step_at, send_due
     cdef bint on
 
-    cpdef accept(self, tuple fields, double now)
+    cpdef accept(self, list fields, double now)
 
 
 cdef class PerlertClientSession(DatagramLayer):
     cdef public object state, slots, key, stale, foreign, malformed
-    cdef object _tag, _name, _number, _server, _limits, _jitter, _read
+    cdef object _tag, _name, _number, _server, _limits, _jitter
     cdef object _lobby_request, _register_request, _ready_request
     cdef object _ready_as, _played, _held, _want_ready, _unconfirmed
     cdef list _out

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs import perlert
-from rlwire.codecs.perlert import Action, AgentSlot, LobbyMessage, encode
+from rlwire.codecs.perlert import Action, AgentSlot, RolloutStep, decode_server_message, encode
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, DatagramLayer
@@ -69,14 +69,6 @@ HOLDING: Final = (PerlertState.REGISTERED, PerlertState.READY)
 RUNNING: Final = (PerlertState.STARTING, PerlertState.ROLLOUT)
 """The states of a rollout."""
 
-ALLOWED: Final[dict[str, tuple[PerlertState, ...]]] = {
-    "request_lobby": tuple(state for state in PerlertState if state is not PerlertState.CLOSED),
-    "register": (PerlertState.IDLE, PerlertState.REGISTERING, *HOLDING, PerlertState.DONE),
-    "set_ready": HOLDING,
-    "act": RUNNING,
-}
-"""The states in which the agent may call a method."""
-
 
 @dataclass(frozen=True)
 class LobbyChanged:
@@ -121,13 +113,6 @@ class Frame(NamedTuple):
     extra: str | None
     skipped: int
     received: float
-
-
-@dataclass(frozen=True)
-class EpisodeFinished:
-    """The rollout has ended for this agent; the `Frame` before this event was the last."""
-
-    key: str
 
 
 @dataclass(frozen=True)
@@ -187,7 +172,7 @@ class _Episode:
         self.pending = b""  # the same until it is sent
         self.send_due = _NEVER  # when to send to the rollout port
 
-    def accept(self, fields: tuple[Any, ...], now: float) -> Frame | None:
+    def accept(self, fields: list[Any], now: float) -> Frame | None:
         timestamp, step, observation, reward, done, extra = fields
         # Within a rollout the order is (STEP_NUMBER, TIMESTAMP): the number may always be 0, as in
         # the draft's own example.
@@ -252,7 +237,6 @@ class PerlertClientSession(DatagramLayer):
         self._held: tuple[str, str] | None = None  # key and tag of the last confirmed registration
         self._want_ready: bool | None = None  # None before `set_ready`
         self._unconfirmed: tuple[str, float] | None = None  # unexpected information, since when
-        self._read = perlert.StepReader(name, number, limits=self._limits).read
         self._episode = _Episode(server)
 
     def statistics(self) -> dict[str, int]:
@@ -267,14 +251,15 @@ class PerlertClientSession(DatagramLayer):
 
     def request_lobby(self, now: float) -> None:
         """Request the lobby's slots: `LobbyChanged` follows, or `RequestFailed`."""
-        self._require("request_lobby")
         self._lobby_requested = True
         self._lobby_request.begin(now)
         self._send_request(self._lobby_request, now)
 
     def register(self, key: str, tag: str, now: float) -> None:
         """Request a slot, or a move: `SlotGranted`, `SlotTaken` or `RequestFailed` follows."""
-        self._require("register")
+        self._require(
+            "register", PerlertState.IDLE, PerlertState.REGISTERING, *HOLDING, PerlertState.DONE
+        )
         datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
         self.state = PerlertState.REGISTERING
         self.key, self._tag = key, tag
@@ -287,7 +272,7 @@ class PerlertClientSession(DatagramLayer):
 
     def set_ready(self, ready: bool, now: float) -> None:
         """Send the ready status until lobby information shows it; `EpisodeStarted` follows."""
-        self._require("set_ready")
+        self._require("set_ready", *HOLDING)
         self._send_ready(ready, now)
         self._send_request(self._ready_request, now)
 
@@ -295,7 +280,7 @@ class PerlertClientSession(DatagramLayer):
         """Set the current action; if it cannot be encoded, the action before stays."""
         episode = self._episode
         if not episode.on:
-            self._require("act")
+            self._require("act", *RUNNING)
         # Action() without the call of a Python function.
         message = tuple.__new__(Action, (self._name, self._number, action))
         episode.action = episode.pending = encode(message, limits=self._limits)
@@ -313,33 +298,38 @@ class PerlertClientSession(DatagramLayer):
     def _leave_message(self, tag: str) -> bytes:
         return self._encode(perlert.Register(self._name, self._number, LEAVE, tag))
 
-    def close(self) -> None:
-        """Stop sending; the server frees the slot when it is idle."""
-        self.state, self.closed = PerlertState.CLOSED, True
-        self._clear()
-        self._lobby_requested = False
-        self._lobby_request.end()
-        self._out.clear()
-
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         """Process one datagram and return its events; invalid ones are counted and dropped."""
         episode = self._episode
-        if peer is not episode.fast_peer and peer != episode.fast_peer:
-            return self._receive(datagram, peer, now)
+        playing = peer is episode.fast_peer or peer == episode.fast_peer
+        if not playing and not (isinstance(peer, tuple) and peer[:1] == self._server[:1]):
+            self.foreign += 1
+            return []
         try:
-            fields = self._read(datagram)
+            message = decode_server_message(datagram, limits=self._limits)
         except RlwireError:
             self.malformed += 1
             return []
-        if fields is None:  # a server may have both phases on one port
-            return self._receive(datagram, peer, now)
+        fields: list[Any] = []
+        if type(message) is RolloutStep:
+            name, number, *fields = message
+        else:
+            name, number = message.name, message.number
+        # Only steps may come from another port than the lobby's.
+        if number != self._number or name != self._name or not (fields or peer == self._server):
+            self.foreign += 1
+            return []
+        if not fields:
+            return self._on_lobby_message(message, now)
+        if not playing:
+            return self._on_step_outside(fields, peer, now)
         if fields[0] <= episode.horizon:
             self.stale += 1
             return []
         frame = episode.accept(fields, now)
         if frame is None:
             return []
-        return self._on_done(frame, now) if fields[4] else [frame]
+        return self._on_done(frame, now) if frame.done else [frame]
 
     def advance(self, now: float) -> list[Any]:
         episode = self._episode
@@ -379,24 +369,7 @@ class PerlertClientSession(DatagramLayer):
             episode.pending = b""
         return out
 
-    def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
-        if self.closed:
-            return []
-        if not isinstance(peer, tuple) or peer[:1] != self._server[:1]:
-            self.foreign += 1
-            return []
-        try:
-            fields = self._read(datagram)
-            if fields is not None:
-                return self._on_step_outside(fields, peer, now)
-            message = perlert.decode_server_message(datagram, limits=self._limits)
-        except RlwireError:
-            self.malformed += 1
-            return []
-        # Only steps may come from another port than the lobby's.
-        if (message.name, message.number) != (self._name, self._number) or peer != self._server:
-            self.foreign += 1
-            return []
+    def _on_lobby_message(self, message: Any, now: float) -> list[Any]:
         match message:
             case perlert.LobbyInformation():
                 return self._on_lobby(message.slots, now)
@@ -404,7 +377,6 @@ class PerlertClientSession(DatagramLayer):
                 return self._on_registered(message.key, now)
             case perlert.Start():
                 return self._on_start(message.port, now)
-        assert isinstance(message, LobbyMessage)  # a step was read before
         return [message]
 
     def _on_lobby(self, slots: tuple[AgentSlot, ...], now: float) -> list[Any]:
@@ -494,7 +466,7 @@ class PerlertClientSession(DatagramLayer):
         self._recheck_soon(now)
         return []
 
-    def _on_step_outside(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
+    def _on_step_outside(self, fields: list[Any], peer: Any, now: float) -> list[Any]:
         """Process a step outside of a rollout: it replaces a lost start, and shows the port."""
         episode, state = self._episode, self.state
         timestamp, step = fields[:2]
@@ -524,9 +496,9 @@ class PerlertClientSession(DatagramLayer):
         assert frame is not None  # the first one is always newer
         return events + (self._on_done(frame, now) if frame.done else [frame])
 
-    def _require(self, call: str) -> None:
-        if self.state not in ALLOWED[call]:
-            allowed = ", ".join(state.name for state in ALLOWED[call])
+    def _require(self, call: str, *states: PerlertState) -> None:
+        if self.state not in states:
+            allowed = ", ".join(state.name for state in states)
             raise LocalProtocolError(
                 f"{call} is not allowed in the state {self.state.name}, only in {allowed}"
             )
@@ -544,12 +516,11 @@ class PerlertClientSession(DatagramLayer):
         assert self.key is not None
         self.state = PerlertState.DONE
         self._played = self.key, self._tag
-        finished = EpisodeFinished(self.key)
         confirmed = self._leave_message(str(frame.timestamp))
         self._out.append((confirmed, self._episode.address))
         self._episode.leave(now)
         self._clear()
-        return [frame, finished]
+        return [frame]
 
     def _on_taken(self, tag: str, now: float) -> SlotTaken:
         key = self.key

@@ -3,18 +3,17 @@ from rlwire.sessions.layer cimport DatagramLayer
 
 
 cdef class RolloutClient:
-    cdef public object key, peer, last_received, last
-    cdef public double due, interval, started
-    cdef public bint done, confirmed
+    cdef public object key, peer, last
+    cdef public double due, interval, last_received
+    cdef public bint done, confirmed, heard
 
 
 cdef class Rollout:
-    cdef readonly dict clients, by_peer
+    cdef readonly dict clients, by_peer, actions
     cdef readonly object step, timestamp
     cdef readonly Py_ssize_t playing
-    cdef object _out, _counts, _write, _read
+    cdef object _out, _counts, _write, _limits
     cdef double _interval, _unheard_until
-    cdef dict _actions
 
     cpdef mark_received(self, RolloutClient client, double now)
     cpdef act(self, RolloutClient client, object text, double now)

@@ -114,7 +114,6 @@ class Instance:
         )
         self.lobby = self._new_lobby()
         self.writer = perlert.StepWriter(name, number, decimals=decimals, limits=session.limits)
-        self.reader = perlert.StepReader(name, number, limits=session.limits)
         self.rollout: Rollout | None = None
         self.former: Lobby | None = None
         self.past: dict[Hashable, tuple[Rollout, RolloutClient]] = {}
@@ -147,10 +146,8 @@ class Instance:
         self.lobby.message(text)
 
     def actions(self) -> dict[str, str]:
-        return self._running().actions()
-
-    def reject_action(self) -> None:
-        self.session.dropped["invalid_action"] += 1
+        """Return the last action of each client that has sent one."""
+        return self._running().actions.copy()
 
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
@@ -168,7 +165,11 @@ class Instance:
         """End the rollout for clients that were silent for `idle_timeout`; return their keys."""
         rollout = self._running()
         before = now - self.session.idle_timeout
-        silent = [client for client in rollout.clients.values() if client.silent_since(before)]
+        silent = [
+            client
+            for client in rollout.clients.values()
+            if not client.done and client.last_received <= before
+        ]
         if silent:
             self._finished(rollout, rollout.finish(now, None, silent), now)
         return [client.key for client in silent]
@@ -190,10 +191,10 @@ class Instance:
         """
         running = None if self.rollout is None else self.rollout.by_peer.get(peer)
         for client in (running, self.past.get(peer, (None, None))[1]):
-            if client is not None and client.done and client.last is not None:
-                last = self.reader.read(client.last)
-                if timestamp is None or timestamp == str(last and last[0]):
-                    client.confirmed = True
+            if client is None or not client.done or client.last is None:
+                continue
+            if timestamp in (None, str(_read(client.last, self.session.limits).timestamp)):
+                client.confirmed = True
 
     def _running(self) -> Rollout:
         if self.rollout is None:
@@ -227,15 +228,11 @@ class RolloutClient:
         self.interval = interval  # between two steps
         # One step may be sent an interval early, so that a late tick does not drop the next one.
         self.due = now - interval  # when the next step may be sent
-        self.started = now
-        self.last_received: float | None = None  # when it last sent anything since the start
+        self.last_received = now  # when it last sent anything, or the start
+        self.heard = False  # whether it has sent anything since the start
         self.done = False
         self.confirmed = False  # whether it has its ``done``, or is gone
         self.last: bytes | None = None  # the last step sent, while it may be resent
-
-    def silent_since(self, before: float) -> bool:
-        last = self.started if self.last_received is None else self.last_received
-        return not self.done and last <= before
 
 
 class Rollout:
@@ -246,7 +243,7 @@ class Rollout:
         self._out = session.rollout.out
         self._counts = session.counts
         self._write = instance.writer.write
-        self._read = instance.reader.read
+        self._limits = session.limits
         self._interval = interval = 1.0 / session.frames
         self._unheard_until = now + session.unheard_timeout
         self.clients = {
@@ -254,12 +251,13 @@ class Rollout:
         }
         self.by_peer = {client.peer: client for client in self.clients.values()}
         self.playing = len(self.clients)  # the number of clients that are not done
-        self._actions: dict[str, str] = {}
+        self.actions: dict[str, str] = {}
         self.step = -1  # the newest published
         self.timestamp = timestamp
 
     def mark_received(self, client: RolloutClient, now: float) -> None:
-        if client.last_received is None:
+        if not client.heard:
+            client.heard = True
             client.interval = self._interval
             client.due = min(client.due, now)
         client.last_received = now
@@ -267,11 +265,7 @@ class Rollout:
     def act(self, client: RolloutClient, text: str, now: float) -> None:
         self.mark_received(client, now)
         self._counts["actions"] += 1
-        self._actions[client.key] = text
-
-    def actions(self) -> dict[str, str]:
-        """Return the last action of each client that has sent one."""
-        return self._actions.copy()
+        self.actions[client.key] = text
 
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
@@ -287,7 +281,7 @@ class Rollout:
         if now >= self._unheard_until:
             self._unheard_until = float("inf")
             for client in self.clients.values():
-                if client.last_received is None:
+                if not client.heard:
                     client.interval = 1.0 / UNHEARD_RATE
                     client.due = now
         clients, write = self.clients, self._write
@@ -319,7 +313,7 @@ class Rollout:
 
     def end(self, client: RolloutClient) -> None:
         client.done = True
-        self._actions.pop(client.key, None)
+        self.actions.pop(client.key, None)
         self.playing -= 1
 
     def finish(
@@ -329,8 +323,8 @@ class Rollout:
         steps: dict[str, AgentStep] = {}
         for client in self.clients.values() if clients is None else clients:
             if not client.done:
-                last = None if client.last is None else self._read(client.last)
-                observation, extra = ("", None) if last is None else (last[2], last[5])
+                last = None if client.last is None else _read(client.last, self._limits)
+                observation, extra = ("", None) if last is None else (last.observation, last.extra)
                 steps[client.key] = (observation, 0, True, extra)
         timestamp = self.timestamp + 1 if timestamp is None else timestamp
         return self.publish(steps, self.step + 1, timestamp, now) if steps else []
@@ -345,6 +339,10 @@ class Rollout:
             self._out.append((client.last, client.peer))
             self._counts["resends"] += 1
         return True
+
+
+def _read(step: bytes, limits: Limits) -> Any:
+    return perlert.decode_server_message(step, limits=limits)
 
 
 class _ServerPort(DatagramLayer):

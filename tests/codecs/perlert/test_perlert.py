@@ -148,9 +148,6 @@ def test_trailing_semicolon_is_accepted(message):
         assert decode_any(p.encode(message) + b";") == message
         for wrong in (b";;", b"; ", b";,"):
             assert decode_any(p.encode(message) + wrong) is None
-    if isinstance(message, p.RolloutStep):
-        read = p.StepReader(message.name, message.number).read
-        assert read(p.encode(message) + b";") == read(p.encode(message))
 
 
 def test_header_numbers_are_63_bit_naturals():
@@ -224,7 +221,6 @@ def test_decoder_accepts_any_buffer_type():
     for kind in [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]:
         assert p.decode_server_message(kind(datagram)) == STEP
         assert p.decode_client_message(kind(b"city:7;lobby")) == p.LobbyRequest("city", 7)
-        assert p.StepReader("city", 7).read(kind(datagram)) is not None
     for wrong in ("city:7;lobby", None, 5):
         for call in (p.decode_client_message, p.decode_server_message):
             raised(TypeError, call, wrong)
@@ -269,7 +265,7 @@ def test_datagram_limit_is_checked_before_the_content():
         assert raised(LimitExceeded, p.decode_client_message, wire).limit == "datagram"
         # The limit comes first, whatever the bytes are.
         raised(LimitExceeded, p.decode_server_message, b"\xff" * size)
-        raised(LimitExceeded, p.StepReader("city", 7).read, b"city:7:1:2;" + b"\xff" * size)
+        raised(LimitExceeded, p.decode_server_message, b"city:7:1:2;" + b"\xff" * size)
         wide = Limits(datagram=65_507)
         assert p.encode(message, limits=wide) == wire
         assert p.decode_client_message(wire, limits=wide) == message
@@ -302,34 +298,6 @@ def test_encode_into_writes_only_its_range_of_the_buffer():
         raised(EncodeError, p.encode_into, STEP, buffer, offset)
     assert buffer == bytes(5) + wire
     raised(BufferError, p.encode_into, STEP, wire)
-
-
-def test_step_reader_reads_steps_of_its_instance_only():
-    reader = p.StepReader("city", 7)
-    extra = "did_jump:true,jump_length:6.84"
-    assert reader.read(p.encode(STEP)) == (1590853116323, 0, "x:0.54,y:0.95", 1.5, False, extra)
-    assert reader.read(b"city:007:5:6;obs=;reward=a;done=true") == (5, 6, "", "a", True, None)
-    for datagram in (*CLIENT, *SERVER):
-        step = decode_any(datagram)
-        if not isinstance(step, p.RolloutStep):
-            assert reader.read(datagram) is None
-            continue
-        fields = tuple(getattr(step, name) for name in step.__match_args__[2:])
-        assert p.StepReader(step.name, step.number).read(datagram) == fields
-        assert p.StepReader(step.name, step.number + 1).read(datagram) is None
-        assert p.StepReader(step.name + "a", step.number).read(datagram) is None
-        assert p.StepReader("a", step.number).read(datagram) is None
-    for other in (b"", b"city", b"city:7", b"city:7;obs=1;reward=0;done=true", b"\xff"):
-        assert reader.read(other) is None
-    for wrong in (
-        b"city:7:",
-        b"city:7:a:0;obs=1;reward=0;done=true",
-        b"city:7:1:0;obs=1;reward=0",
-        b"city:7:1:0;obs=\xff;reward=0;done=true",
-    ):
-        raised(DecodeError, reader.read, wrong)
-    for name, number in (("city", -1), ("\ud800", 0)):
-        raised(EncodeError, p.StepReader, name, number)
 
 
 def test_step_writer_writes_each_type_of_value():

@@ -128,14 +128,13 @@ class Player:
         session, now = self.session, self.world.network.now
         if isinstance(event, c.Frame):
             self.on_frame(event)
+            if event.done:
+                assert self.world.server.last[self.run][self.key] == self.final[:5]
+                self.runs += 1
+                if not self.world.last_run_began:
+                    session.register(self.key, self.tag, now)
         elif isinstance(event, c.EpisodeStarted):
             self.begin(event.key)
-        elif isinstance(event, c.EpisodeFinished):
-            assert event.key == self.key
-            assert self.world.server.last[self.run][event.key] == self.final[:5]
-            self.runs += 1
-            if not self.world.last_run_began:
-                session.register(event.key, self.tag, now)
         elif isinstance(event, c.SlotGranted):
             if not self.moves:
                 session.set_ready(True, now)
