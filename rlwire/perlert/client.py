@@ -8,6 +8,7 @@ import random
 import secrets
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any, ClassVar, cast
@@ -89,7 +90,6 @@ class PerlertClientBase(waits.ClientBase):
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
         self.description = SpaceDescription()
-        self._open_session: PerlertClientSession | None = None
         self._frames: deque[Frame] = deque()
         self._events: dict[type, Any] = {}  # the newest event of each type
 
@@ -108,14 +108,16 @@ class PerlertClientBase(waits.ClientBase):
 
     @property
     def state(self) -> PerlertState:
-        return PerlertState.CLOSED if self._open_session is None else self._open_session.state
+        return PerlertState.CLOSED if self._connection is None else self._session.state
 
     @driven
     def connect(self) -> Waits[Any]:
         """Open a UDP socket and return the client. Nothing is sent yet."""
         if self._connection is not None:
             raise RuntimeError(f"{self} is already open")
-        connection = yield self._dial(self._address, self._make_session, **self._options)
+        session = partial(PerlertClientSession, self._name, self._number, limits=self._limits)
+        make_session = partial(session, jitter=random.random)
+        connection = yield self._dial(self._address, make_session, **self._options)
         self._connection = self._count(connection)
         return self
 
@@ -126,11 +128,9 @@ class PerlertClientBase(waits.ClientBase):
         the slots of silent clients, if at all.
         """
         connection, self._connection = self._connection, None
-        session, self._open_session = self._open_session, None
         if connection is None:
             return
-        if session is not None:
-            session.leave()
+        connection.session.leave()
         try:
             # If another thread owns the socket, it sends the rest and closes.
             with contextlib.suppress(LocalProtocolError, ConnectionClosed):
@@ -140,20 +140,13 @@ class PerlertClientBase(waits.ClientBase):
 
     @property
     def _session(self) -> PerlertClientSession:
-        self._opened()
-        assert self._open_session is not None
-        return self._open_session
+        session: PerlertClientSession = self._opened().session
+        return session
 
     def _opened(self) -> Any:
         if self._connection is None:
             raise ConnectionClosed(f"{self} is not open: use `with`, or call connect()")
         return self._connection
-
-    def _make_session(self, server: Any) -> PerlertClientSession:
-        self._open_session = PerlertClientSession(
-            self._name, self._number, server, limits=self._limits, jitter=random.random
-        )
-        return self._open_session
 
     def act(self, action: Any) -> None:
         """Send an action, text or numbers, which the server repeats until the next one.
@@ -428,8 +421,8 @@ class Client(Blocking, PerlertClientBase):
 
         This is the common case, without a generator.
         """
-        session, connection = self._open_session, self._connection
-        if self._frames or connection is None or session is None or session.state not in RUNNING:
+        connection: Any = self._connection
+        if self._frames or connection is None or connection.session.state not in RUNNING:
             return None
         since = monotonic()
         self._process(connection.wait(timeout))

@@ -234,20 +234,18 @@ class _ServedEnvironment:
         return [session.add_instance(name, int(n), slots, **shared) for name, _, n in headers]
 
 
+@dataclass(eq=False)
 class _PerlertLoop:
     """The server on its event loop, which a `LoopThread` runs."""
 
-    def __init__(
-        self,
-        address: Address,
-        rollout_address: Address,
-        served: Sequence[_ServedEnvironment],
-        options: PerlertServerOptions,
-        cipher: DatagramCipher | None,
-    ) -> None:
-        self.address, self.rollout_address = address, rollout_address
-        self._served, self._options, self._cipher = served, options, cipher
-        self._session = _session_of(options)
+    address: Address
+    rollout_address: Address
+    served: Sequence[_ServedEnvironment]
+    options: PerlertServerOptions
+    cipher: DatagramCipher | None
+
+    def __post_init__(self) -> None:
+        self._session = _session_of(self.options)
         self._players: dict[Any, PacedPlayer] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
         self._pools: list[ThreadPoolExecutor | None] = [None]
@@ -261,14 +259,14 @@ class _PerlertLoop:
             raise
 
     async def _start(self) -> None:
-        session, threads = self._session, self._options.threads
+        session, threads = self._session, self.options.threads
         timer = TickTimer(session.rollout)
         self.address = await self._listen("lobby", self.address, session.lobby)
         self.rollout_address = await self._listen("rollout", self.rollout_address, timer)
         timer.send = self._ports["rollout"].flush
         if threads:  # of one worker each, because environments belong to a thread
             self._pools = [ThreadPoolExecutor(1, "rlwire environment") for _ in range(threads)]
-        for served in self._served:
+        for served in self.served:
             instances = served.join(session)
             for index, instance in enumerate(instances):
                 player = self._players[instance] = PacedPlayer(
@@ -289,8 +287,8 @@ class _PerlertLoop:
             session,
             on_events=self._react,
             limit=self._session.limits.datagram,
-            cipher=self._cipher,
-            record=self._options.recording("perlert"),
+            cipher=self.cipher,
+            record=self.options.recording("perlert"),
         )
         self._ports[name] = port
         return port.address
@@ -344,7 +342,7 @@ class _PerlertLoop:
             "instances": {str(player): player.statistics() for player in self._players.values()},
             "session": self._session.statistics(),
             **{name: port.statistics() for name, port in self._ports.items()},
-            "cipher": {} if self._cipher is None else dict(self._cipher.dropped),
+            "cipher": {} if self.cipher is None else dict(self.cipher.dropped),
         }
 
     def _instances(self, header: str | None) -> list[Any]:

@@ -54,23 +54,14 @@ _SHORTEST_SLEEP = 0.001  # polls round to milliseconds, and 0 would busy-wait
 
 @dataclass(slots=True)
 class DatagramCounters:
-    """Counts of datagrams.
+    """Counts of datagrams."""
 
-    Attributes:
-        received: received from the system, before the cipher.
-        sent: accepted by the system.
-        truncated: dropped because they are over the limit.
-        unsent: dropped because the system's buffer was full.
-        errors: failed with another error, which is logged.
-        failures: exceptions of the session and of `on_events`, which are logged.
-    """
-
-    received: int = 0
-    sent: int = 0
-    truncated: int = 0
-    unsent: int = 0
-    errors: int = 0
-    failures: int = 0
+    received: int = 0  # from the system, before the cipher
+    sent: int = 0  # accepted by the system
+    truncated: int = 0  # dropped because they are over the limit
+    unsent: int = 0  # dropped because the system's buffer was full
+    errors: int = 0  # failed with another error, which is logged
+    failures: int = 0  # exceptions of the session and of `on_events`, which are logged
 
 
 class _Closing(contextlib.AbstractContextManager[Any]):
@@ -117,7 +108,6 @@ class DatagramSocket(_Closing):
         self.address = local_address(sock)
         self.counters = DatagramCounters()
         self.raw = sock
-        self.arrived = 0  # datagrams of the last batch, with those that were dropped
         self._wire_limit = limit + overhead
         self._log = RateLimitedLog(logger, lines=1)
         self._calls: Any = DatagramCalls(sock)
@@ -144,7 +134,6 @@ class DatagramSocket(_Closing):
         """Return up to `most` pending datagrams with their peers, without waiting."""
         found: list[tuple[bytes, Peer]]
         found, longer, error = self._calls.receive(self._wire_limit, most)
-        self.arrived = len(found) + len(longer)
         counters = self.counters
         counters.received += len(found)
         if longer:
@@ -216,40 +205,27 @@ class DatagramDriver(_Closing):
         return self.sock.statistics()
 
 
-def bind(
-    address: AddressLike,
-    *,
-    limit: int = 1200,
-    cipher: Cipher | None = None,
-    record: Recording | None = None,
-) -> DatagramSocket:
-    """Return a server's socket; with port 0 the system chooses the port.
+def bind(address: AddressLike, **options: Any) -> DatagramSocket:
+    """Return a server's socket with these options; with port 0 the system chooses the port.
 
     A warning is logged if other machines can reach a server without a cipher.
     """
     where = parse(address)
     family, sockaddr = where.resolve(listen=True, datagram=True)[0]
-    made = _open(family, where, sockaddr, limit=limit, cipher=cipher, record=record)
-    if cipher is None:
+    made = _open(family, where, sockaddr, **options)
+    if made.cipher is None:
         warn_if_exposed(made.address, "a cipher at both ends")
     return made
 
 
-def dial(
-    address: AddressLike,
-    *,
-    limit: int = 1200,
-    cipher: Cipher | None = None,
-    record: Recording | None = None,
-) -> DatagramSocket:
+def dial(address: AddressLike, **options: Any) -> DatagramSocket:
     """Return a client's socket, which receives from all addresses, without sending anything."""
     server = parse(address)
     family, remote = server.resolve(datagram=True)[0]
     hosts = ("::1", "::") if family == socket.AF_INET6 else ("127.0.0.1", "0.0.0.0")
     where = Address(hosts[0] if Address(remote[0]).loopback else hosts[1])
     while True:
-        options = {"limit": limit, "cipher": cipher, "remote": remote, "record": record}
-        made = _open(family, where, (where.host, 0), **options)
+        made = _open(family, where, (where.host, 0), remote=remote, **options)
         if made.address.port != remote[1]:
             return made
         made.close()  # the server's own port: on loopback the client would receive from itself

@@ -14,7 +14,7 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError, on_error
 from rlwire.sessions.layer import DatagramLayer, Peer
 from rlwire.transports.address import AddressLike
 from rlwire.transports.rate_limited_log import RateLimitedLog
-from rlwire.transports.udp import BATCH, DatagramDriver, DatagramSocket, bind, dial
+from rlwire.transports.udp import DatagramDriver, DatagramSocket, bind, dial
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ class DatagramEndpoint(DatagramDriver):
         self._timer_at = float("inf")
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
-        self._batch = 1  # the most datagrams to read at once
         self._log = RateLimitedLog(logger, lines=1)
         loop.add_reader(sock.raw, self._receive)
         self._send()
@@ -118,14 +117,11 @@ class DatagramEndpoint(DatagramDriver):
 
     def _receive(self) -> None:
         try:
-            datagrams = self.sock.receive_batch(self._batch)
+            datagrams = self.sock.receive_batch()
         except OSError as error:
             logger.error("%s: closed, receiving failed: %s", self.address, error)
             self.close()
             return
-        count = self.sock.arrived
-        # The loop calls again while there are more, so one client costs no read in vain.
-        self._batch = min(2 * count, BATCH) if count == self._batch else count or 1
         receive = self.session.receive
         now = monotonic()
         events: list[Any] = []

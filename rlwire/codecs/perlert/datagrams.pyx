@@ -6,8 +6,8 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport INT64_MAX, uint8_t, uint32_t, uint64_t
 
 from rlwire.codecs._glue cimport copy_into, key_of, raise_fault, text_of
-from rlwire.codecs.perlert.text cimport (Style, fill_style, limits_of, number_of, put_field,
-                                         refuse, text_of_object, too_long)
+from rlwire.codecs.perlert.text cimport (Style, fill_style, fill_text, limits_of, number_of,
+                                         put_field, refuse, too_long)
 from rlwire.kernels cimport *
 
 from rlwire.codecs.perlert.messages import (Action, AgentSlot, LobbyInformation, LobbyMessage,
@@ -54,18 +54,11 @@ cdef uint64_t _natural(object value, str field) except? 0:
     return <uint64_t> number
 
 
-cdef inline int _fill(rlw_perlert_text *out, object value, str field, uint64_t most) except -1:
-    text_of_object(value, field, out)
-    if out.size > most:  # before it is copied
-        raise too_long(out.size, most)
-    return 0
-
-
 cdef inline int _fill_reward(rlw_perlert_message *m, object reward, int decimals,
                              uint64_t most) except -1:
     m.reward_is_number = not isinstance(reward, str)
     if not m.reward_is_number:
-        return _fill(&m.reward, reward, "REWARD", most)
+        return fill_text(&m.reward, reward, "REWARD", most)
     m.reward_value = number_of(reward)
     m.decimals = decimals
     return 0
@@ -79,9 +72,9 @@ cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, object slots, uint64_
     for one in slots:
         if type(one) is not AgentSlot:
             raise TypeError(f"a slot must be an AgentSlot, not {type(one).__qualname__}")
-        _fill(&slot.key, one.key, "AGENT_KEY", most)
-        _fill(&slot.kind, one.kind, "AGENT_KIND", most)
-        _fill(&slot.tag, one.tag, "AGENT_TAG", most)
+        fill_text(&slot.key, one.key, "AGENT_KEY", most)
+        fill_text(&slot.kind, one.kind, "AGENT_KIND", most)
+        fill_text(&slot.tag, one.tag, "AGENT_TAG", most)
         slot.open = one.open
         slot.ready = one.ready
         status = rlw_perlert_put_slot(w, m, &slot)
@@ -111,17 +104,17 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
     cdef type kind = type(message)
     if kind is _Action:
         m.kind = RLW_PERLERT_ACTION
-        _fill(&m.text, message.action, "ACTION", most)
+        fill_text(&m.text, message.action, "ACTION", most)
     elif kind is _RolloutStep:
         m.kind = RLW_PERLERT_STEP
         m.timestamp = _natural(message.timestamp, "TIMESTAMP")
         m.step = _natural(message.step, "STEP_NUMBER")
-        _fill(&m.text, message.observation, "OBSERVATION", most)
+        fill_text(&m.text, message.observation, "OBSERVATION", most)
         _fill_reward(&m, message.reward, -1, most)
         m.flag = bool(message.done)
         m.has_extra = message.extra is not None
         if m.has_extra:
-            _fill(&m.extra, message.extra, "EXTRA", most)
+            fill_text(&m.extra, message.extra, "EXTRA", most)
     else:
         found = _KINDS.get(kind)
         if found is None:
@@ -129,13 +122,13 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
         code, attribute, field = found
         m.kind = <rlw_perlert_kind> <int> code
         if kind is Register or kind is Ready or kind is Registered:
-            _fill(&m.key, message.key, "AGENT_KEY", most)
+            fill_text(&m.key, message.key, "AGENT_KEY", most)
         if attribute is not None:
-            _fill(&m.text, getattr(message, attribute), field, most)
+            fill_text(&m.text, getattr(message, attribute), field, most)
         m.flag = kind is Ready and bool(message.ready)
         if kind is Start:
             m.port = <uint32_t> min(_natural(message.port, "SERVER_ROLLOUT_PORT"), <uint64_t> 65536)
-    _fill(&m.name, message.name, "SERVER_INSTANCE_NAME", most)
+    fill_text(&m.name, message.name, "SERVER_INSTANCE_NAME", most)
     m.number = _natural(message.number, "SERVER_INSTANCE_NUMBER")
     status = rlw_perlert_write(w, &m)
     if status != RLW_OK:

@@ -11,7 +11,7 @@ cdef struct Style:
 cdef object too_long(uint64_t size, uint64_t most)
 cdef int fill_style(Style *out, decimals) except -1
 cdef const rlw_perlert_limits *limits_of(rlw_perlert_limits *room, limits) except NULL
-cdef int text_of_object(object value, str field, rlw_perlert_text *out) except -1
+cdef int fill_text(rlw_perlert_text *out, object value, str field, uint64_t most) except -1
 cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1
 cdef double number_of(object value) except? -1
 cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned refused,

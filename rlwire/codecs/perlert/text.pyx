@@ -77,8 +77,8 @@ cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1:
     )
 
 
-cdef int text_of_object(object value, str field, rlw_perlert_text *out) except -1:
-    """Set `out` to the UTF-8 of a str, which the caller keeps alive."""
+cdef int fill_text(rlw_perlert_text *out, object value, str field, uint64_t most) except -1:
+    """Set `out` to the UTF-8 of a str, at most `most` bytes, which the caller keeps alive."""
     cdef Py_ssize_t size = 0
     if not isinstance(value, str):
         raise TypeError(f"{field} must be str, not {type(value).__qualname__}")
@@ -87,6 +87,8 @@ cdef int text_of_object(object value, str field, rlw_perlert_text *out) except -
     except UnicodeEncodeError as problem:
         raise EncodeError(f"{field} is not valid Unicode: {problem}", path=field) from None
     out.size = size
+    if out.size > most:
+        raise too_long(out.size, most)
     return 0
 
 
@@ -128,9 +130,7 @@ cdef int _put_text(rlw_writer *w, object value, uint64_t most, unsigned refused,
                    str field) except -1:
     cdef rlw_perlert_text text
     cdef size_t found
-    text_of_object(value, field, &text)
-    if text.size > most:  # before it is copied
-        raise too_long(text.size, most)
+    fill_text(&text, value, field, most)
     found = rlw_perlert_find(text.data, text.size, refused)
     if found != text.size:
         refuse(field, text, found)

@@ -126,7 +126,6 @@ class Lobby:
             )
         self._room = limits.datagram - size  # bytes left for the tags of all slots
         self.leases: dict[Hashable, SlotLease] = {}  # by peer
-        self._ready = 0
         self._information: bytes | None = None
         self._changed = False
         self._quiet_until = float("-inf")
@@ -142,7 +141,7 @@ class Lobby:
     @property
     def may_start(self) -> bool:
         """Whether there are enough clients and all of them are ready."""
-        return len(self.leases) >= self.players and self._ready == len(self.leases)
+        return len(self.leases) >= self.players and not self.not_ready
 
     def refusal(self, peer: Hashable, key: str, tag: str) -> str | None:
         """Return the reason to drop a registration, None to accept it."""
@@ -185,7 +184,6 @@ class Lobby:
             self.inform(lease.peer)
             return
         lease.ready = ready
-        self._ready += 1 if ready else -1
         self._change(now)
 
     def inform(self, peer: Hashable) -> None:
@@ -244,7 +242,6 @@ class Lobby:
         slot = self.slots[lease.key]
         slot.lease = None
         self._room += slot.extra(lease.tag)
-        self._ready -= lease.ready
 
     def _change(self, now: float) -> None:
         self._information = None
