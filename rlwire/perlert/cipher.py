@@ -35,7 +35,7 @@ import threading
 import time
 import weakref
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -187,10 +187,7 @@ class _CipherSender:
 
     def accept(self, count: int, window: int) -> None:
         seen = self._seen
-        if not seen or count > seen[-1]:
-            seen.append(count)
-        else:
-            seen.insert(bisect_left(seen, count), count)
+        insort(seen, count)
         if len(seen) >= window:
             self._floor = max(self._floor, seen[-window])
             if len(seen) > window + window // 4:  # a quarter at a time is cheaper

@@ -221,19 +221,15 @@ class PerlertClientBase(waits.ClientBase):
         until = inf if wait is None else monotonic() + wait
         logged = False
         while True:
-            error: PeerError | None = None
-            wanted = [key] if key is not None else []
-            if key is None:
-                slots = yield self.lobby(timeout)
-                wanted = [slot.key for slot in slots if slot.open]
-                holders = ", ".join(f"{slot.key} is held by {slot.tag}" for slot in slots)
-                error = PeerError(f"{self}: no slot is open: {holders}")
+            slots = (yield self.lobby(timeout)) if key is None else ()
+            holders = ", ".join(f"{slot.key} is held by {slot.tag}" for slot in slots)
+            error = PeerError(f"{self}: no slot is open: {holders}")
+            wanted = [slot.key for slot in slots if slot.open] if key is None else [key]
             for each in wanted:
                 answer = yield from self._request_slot(each, timeout)
                 if isinstance(answer, SlotGranted):
                     return answer.key
                 error = PeerError(f"{self}: slot {each!r} is held by {quoted(answer.tag)}")
-            assert error is not None
             left = until - monotonic()
             if left <= 0:
                 raise error

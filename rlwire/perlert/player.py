@@ -159,10 +159,7 @@ class PacedPlayer:
         self.timer.send()
 
     def _call_reset(self, now: float) -> None:
-        self._call(self._reset, self._on_reset, now)
-
-    def _reset(self) -> _Outcomes:
-        return self._open().reset(self._seed)
+        self._call(lambda: self._open().reset(self._seed), self._on_reset, now)
 
     def _on_reset(self, outcomes: _Outcomes, now: float) -> None:
         self._live = set(outcomes)

@@ -25,7 +25,7 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, LimitExceeded, on_error
 from rlwire.sessions.layer import DatagramLayer, Peer
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.forking import INHERITED, Owned
+from rlwire.transports.forking import INHERITED, Owned, track
 from rlwire.transports.interface import Cipher, Recording
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import local_address, unbound, warn_if_exposed
@@ -273,6 +273,7 @@ class DatagramConnection(DatagramDriver, Owned):
         for ours in (sock.raw, self._wake):
             poll.register(ours, select.POLLIN)
         self._poll: Callable[[float | None], list[Any]] = poll.poll
+        track(self)
 
     @property
     def closed(self) -> bool:
@@ -333,6 +334,10 @@ class DatagramConnection(DatagramDriver, Owned):
                 self._waker.send(b"\0")
         else:
             self._close_sockets()
+
+    def close_inherited(self) -> None:
+        self._owner, self._closed = INHERITED, True
+        self._close_sockets()
 
     def _close_sockets(self) -> None:
         if self._owner != INHERITED and (rest := self.session.datagrams()):

@@ -45,15 +45,11 @@ class DatagramEndpoint(DatagramDriver):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._waiter: asyncio.Future[None] | None = None
-        self._closed = False
+        self.closed = False
         self._log = RateLimitedLog(logger, lines=1)
         loop.add_reader(sock.raw, self._receive)
         self._send()
         logger.debug("%s: open for datagrams", self.address)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def flush(self) -> None:
         """Send what the session has queued, and set the timer for its deadline."""
@@ -65,7 +61,7 @@ class DatagramEndpoint(DatagramDriver):
         self._send()
 
     def _send(self) -> None:
-        if self._closed:
+        if self.closed:
             return
         session = self.session
         try:
@@ -87,7 +83,7 @@ class DatagramEndpoint(DatagramDriver):
     async def wait(self, timeout: float | None = None) -> list[Any]:
         """Return the events since the last call; wait up to `timeout` seconds for one."""
         self.flush()
-        if not (self._events or self._closed):
+        if not (self._events or self.closed):
             if self._waiter is not None:
                 raise LocalProtocolError(f"{self.address}: another task is waiting for events")
             self._waiter = self._loop.create_future()
@@ -100,15 +96,15 @@ class DatagramEndpoint(DatagramDriver):
                     timer.cancel()
         events = list(self._events)
         self._events.clear()
-        if not events and self._closed:
+        if not events and self.closed:
             raise ConnectionClosed(f"{self.address}: the session has ended or was closed")
         return events
 
     def close(self) -> None:
         """Close the socket. `wait` still returns the events that have arrived."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self.sock.raw)

@@ -17,11 +17,12 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.serving.workers import Workers
 from rlwire.sessions import websocket
 from rlwire.sessions.layer import Layer
-from rlwire.transports import shm, tcp, tcp_asyncio
+from rlwire.transports import shm, tcp, tcp_asyncio, udp
 from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from tests.serving import targets
+from tests.transports import datagram_sessions
 from tests.transports.drivers import LOOPS, async_echo, echo, new_loop, with_settings
 from tests.waiting import eventually
 
@@ -134,6 +135,22 @@ def test_forked_child_cannot_use_the_parents_connection(way):
             assert "parent process" in text
         for _ in range(3):
             assert connection.exchange(b"parent") == b"parent"
+
+
+def test_forked_child_cannot_use_the_parents_datagram_connection():
+    session = datagram_sessions.Answers()
+    with udp.connect("127.0.0.1:1", lambda server: session) as connection:
+        session.peers["127.0.0.1", 1] = []
+        session.say(b"goodbye")
+
+        def child():
+            texts = what_raises(connection.wait, connection.flush)
+            connection.close()
+            return [*texts, connection.sock.raw.fileno(), len(session.datagrams())]
+
+        *texts, file, unsent = in_a_child(child)
+        assert all("parent process" in text for text in texts)
+        assert (file, unsent) == (-1, 1)
 
 
 def test_forked_child_does_not_hold_a_connection_open(way):
