@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from rlwire.codecs._json_arrays import measure, text_of
+from rlwire.codecs._json_arrays import fits, measure, text_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -19,8 +19,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _NUMBERS: Final = frozenset((int, float))
 _LISTS: Final = frozenset((list,))
-_ITEM: Final = 256  # bytes that a list item or member counts, see `Limits.expanded`
-_WIDE: Final = 4  # bytes per character of a string with one beyond the basic plane
+_ANY: Final = 2**63
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 _KINDS: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`$")
 
@@ -36,12 +35,13 @@ def bounded(buffer: Buffer, limits: Limits) -> bytes:
     size = len(data)
     if size > message:
         raise LimitExceeded("message", message, size)
-    items, depth, longest, wide, _ = measure(data)
+    if fits(data, string, most, expansion, levels):
+        return data
+    items, depth, longest, expanded, _ = measure(data)
     if longest > string:
         raise LimitExceeded("string", string, longest)
     if items > most:
         raise LimitExceeded("items", most, items)
-    expanded = items * _ITEM + (size * _WIDE if wide else 0)
     if expanded > expansion:
         raise LimitExceeded("expanded", expansion, expanded)
     if depth > levels:
@@ -157,11 +157,13 @@ def encode(value: Any, limits: Limits) -> bytes:
     except (TypeError, ValueError, OverflowError):
         _find_fault(value, "$")
         raise EncodeError(f"JSON cannot represent {quoted(value)}") from None
+    if len(data) > limits.message:
+        raise LimitExceeded("message", limits.message, len(data))
+    if b"null" not in data and fits(data, _ANY, _ANY, _ANY, limits.depth):
+        return data
     _, depth, _, _, nulls = measure(data)
     if nulls:  # msgspec writes NaN and infinities as null
         _find_fault(value, "$")
-    if len(data) > limits.message:
-        raise LimitExceeded("message", limits.message, len(data))
     if depth > limits.depth:
         raise LimitExceeded("depth", limits.depth, depth)
     return data

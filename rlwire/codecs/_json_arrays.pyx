@@ -13,6 +13,8 @@ cnp.import_array()
 
 cdef enum:
     DIMS = 32
+    ITEM = 256  # bytes that a list item or member counts, see `Limits.expanded`
+    WIDEST = 4  # bytes per character of a string with one beyond the basic plane
 
 
 cdef enum:
@@ -39,9 +41,33 @@ cdef void _classify() noexcept:
 _classify()
 
 
+cdef inline size_t _expanded(size_t items, bint wide, size_t size) noexcept:
+    return items * ITEM + (size * WIDEST if wide else 0)
+
+
+def fits(bytes text, size_t string, size_t items, size_t expanded, size_t depth):
+    """Return whether a text is within these limits by counts that are quick, and may be too high."""
+    cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
+    cdef size_t size = PyBytes_GET_SIZE(text), left = size, commas = 0, opening = 0, i, count
+    cdef uint8_t some, others, rare = 0
+    while left:
+        count = min(left, <size_t> 128)  # for counters of one byte, which fit SIMD registers
+        some = others = 0
+        for i in range(count):
+            some += p[i] == c","
+            others += (p[i] | 0x20) == c"{"  # or "["
+            rare |= (p[i] & 0x80) | (p[i] == c"\\")
+        commas += some
+        opening += others
+        p += count
+        left -= count
+    return (size <= string and commas + opening <= items and opening <= depth
+            and _expanded(commas + opening, rare, size) <= expanded)
+
+
 def measure(bytes text):
-    """Return items (commas and opening brackets), depth, bytes of the longest string, and whether
-    the text has wide characters and nulls."""
+    """Return items (commas and opening brackets), depth, bytes of the longest string, bytes when
+    decoded, and whether the text has nulls."""
     cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
     cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)  # a zero byte
     cdef const uint8_t *start
@@ -79,7 +105,7 @@ def measure(bytes text):
                 p += 1
             longest = max(longest, <size_t> (p - start))
             p += 1
-    return items, deepest, longest, wide, nulls
+    return items, deepest, longest, _expanded(items, wide, PyBytes_GET_SIZE(text)), nulls
 
 
 cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,

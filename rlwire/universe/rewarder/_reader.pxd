@@ -22,5 +22,6 @@ cdef class Reader:
     cpdef object wake(self)
     cdef _make_room(self)
     cdef object _claim(self)
+    cdef object _feed(self, object have)
     cdef _process(self, object have)
     cdef _pass_time(self, object now)

@@ -86,7 +86,7 @@ class Reader:
             while left > 0 and not self._closed:
                 have = self._fetch_unlocked(left)
                 if have is not None:
-                    self._process(have)
+                    self._feed(have)
                 if self._session.has_news or self._has_errors():
                     return
                 left = until - monotonic()
@@ -119,22 +119,10 @@ class Reader:
         try:
             until = monotonic() + _TURN
             have = self._fetch_unlocked(timeout)
-            while type(have) is int and not self._closed:
-                try:
-                    event = core.feed(have)
-                except BaseException as error:
-                    self._process(error)
-                    break
-                if event is NOTHING and core.direct and monotonic() < until:  # of a large message
-                    have = self._fetch_unlocked(timeout)
-                    continue
-                if event is not NOTHING:
-                    self._receive(event)
-                if type(event) is not list or core.sending or not core.idle():
-                    self._process(None)
-                have = None
-            if have is not None:
-                self._process(have)
+            while have is not None:
+                event = self._feed(have)
+                again = event is NOTHING and core.direct and monotonic() < until
+                have = self._fetch_unlocked(timeout) if again else None  # of a large message
         finally:
             self.waiting = False
             if session.has_requests:
@@ -237,6 +225,24 @@ class Reader:
                 if not self._watched:
                     self.poll()
                 self._pass_time(monotonic())
+
+    def _feed(self, have: int | OSError) -> Any:
+        """Do the plain case of `_process`; return the event, or NOTHING."""
+        core = self._core
+        if type(have) is not int or self._closed or get_ident() != self._owner:
+            self._process(have)
+            return NOTHING
+        try:
+            event = core.feed(have)
+        except BaseException as error:
+            self._process(error)
+            return NOTHING
+        self._unread_sends = 0
+        if event is not NOTHING:
+            self._receive(event)
+        if core.sending or core.more or not (event is NOTHING or core.idle()):
+            self._process(None)
+        return event
 
     def _process(self, have: int | BaseException | None) -> None:
         """Process what was fetched, None for a tick, or an error. The lock must be held."""
