@@ -323,6 +323,7 @@ def _begin(
     given: argparse.Namespace, side: Side
 ) -> tuple[Callable[..., Any], URL, dict[str, Any], dict[str, Any]]:
     """Set up the log and ``sys.path``; return function, URL, its options and the command's own."""
+    from rlwire._options import resolve
     from rlwire.urls import parse_url
 
     # For agents in the current folder; last, since a `copy.py` there must not replace Python's own.
@@ -335,7 +336,7 @@ def _begin(
         _set_up_log(command.pop("log_level", "INFO"))
         url = parse_url(given.url)
         rest = [pair for pair in given.texts if pair[0] not in own]
-        found = _options.resolve(url.replace(options=(*url.options, *rest)), side, {})
+        found = resolve(url.replace(options=(*url.options, *rest)), side, {})
     except ValueError as error:
         given.parser.error(str(error))
     return *found, command

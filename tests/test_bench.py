@@ -202,7 +202,11 @@ def test_server_process_ends_with_its_killed_parent():
         wait_for_end(pid)
 
 
-SHAPES = {"cartpole": ((4,), np.float32), "pong": ((210, 160, 3), np.uint8)}
+SHAPES = {
+    "cartpole": ((4,), np.float32),
+    "pong": ((210, 160, 3), np.uint8),
+    "pong-stack": ((84, 84, 4), np.float32),
+}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -217,6 +221,9 @@ def test_recordings_are_arrays_and_seeded(name):
         assert np.array_equal(step.state, same.state)
         assert step[1:] == same[1:]
     assert not np.array_equal(steps[0].state, steps[-1].state)  # the environment moved
+    if name == "pong-stack":  # each observation is the last one, a frame further
+        assert 0.0 <= steps[0].state.min() < steps[0].state.max() <= 1.0
+        assert np.array_equal(steps[0].state[..., 1:], steps[1].state[..., :-1])
 
 
 def test_payload_records_steps_of_the_users_environment():

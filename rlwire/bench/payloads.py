@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from rlwire.errors import EncodeError, optional
 
 SEED = 20_180_131
 OWN_STEPS = 64  # steps of random play with --env
+STACKED = 4  # frames in one Atari observation, as for DQN
 
 
 class BenchStep(NamedTuple):
@@ -38,8 +40,9 @@ class Payload:
 
 
 _RECORDED = {
-    "cartpole": ("gym:CartPole-v1", "CartPole", 256),
-    "pong": ("gym:ALE/Pong-v5", "Pong", 64),
+    "cartpole": ("CartPole-v1", "CartPole", 256),
+    "pong": ("ALE/Pong-v5", "Pong", 64),
+    "pong-stack": ("ALE/Pong-v5", "Pong, four grey frames", 64),
 }
 
 PAYLOADS = tuple(_RECORDED)
@@ -50,11 +53,13 @@ def record(name: str, count: int | None = None) -> Payload:
     """Record `count` steps of the payload `name`; None for its default number."""
     environment, title, usual = _RECORDED[name]
     count = usual if count is None else count
-    if "ALE/" in environment:
+    if environment.startswith("ALE/"):
         with optional("ale-py", "bench", "ale_py"):
             import ale_py
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else it prints a banner
-    env = drive(environment).one("the bench")
+    env = drive(f"gym:{environment}").one("the bench")
+    if name.endswith("-stack"):
+        return Payload(name, title, [*_stacked(_play(env, count + STACKED - 1, name))])
     return Payload(name, title, [*_play(env, count, name)])
 
 
@@ -83,6 +88,17 @@ def _play(env: Any, count: int, asked: str) -> Iterator[BenchStep]:
                 terminal = bool(ended or cut)
     finally:
         env.close()
+
+
+def _stacked(steps: Iterable[BenchStep]) -> Iterator[BenchStep]:
+    from PIL import Image
+
+    latest: deque[NDArray[np.float32]] = deque(maxlen=STACKED)
+    for step in steps:
+        grey = Image.fromarray(step.state).convert("L").resize((84, 84), Image.Resampling.BOX)
+        latest.append(np.asarray(grey, dtype=np.float32) / np.float32(255.0))
+        if len(latest) == STACKED:
+            yield BenchStep(np.stack(latest, axis=-1), step.reward, step.terminal)
 
 
 def _own_array(state: Any, asked: str) -> NDArray[Any]:

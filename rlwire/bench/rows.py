@@ -54,6 +54,10 @@ class Row(ABC):
         """What `ask` exchanges, by number: a step of the recording, or a batch of them."""
         return self.payload.steps
 
+    @property
+    def makes(self) -> Callable[[], Any]:
+        return functools.partial(self.make, self.payload.steps)
+
     @abstractmethod
     def opened(self, relays: list[Relay] | None = None) -> AbstractContextManager[Exchange]:
         """Start the server and connect; with `relays`, through a new relay that is added there."""
@@ -151,7 +155,7 @@ class _Door(Row):
 
     @property
     def serves(self) -> Callable[..., Any]:
-        return functools.partial(self.make, self.payload.steps)
+        return self.makes
 
     def served(self, over: str) -> AbstractContextManager[ServerProcess]:
         """Start the server; its `address` is what `client` connects to."""
@@ -198,7 +202,7 @@ class _Perlert(_Door):
         return Sizes(mean_size([perlert.encode(action) for action in actions]), mean_size(frames))
 
     def served(self, over: str) -> AbstractContextManager[ServerProcess]:
-        return self._other(_serve_perlert, self.serves)
+        return self._other(_serve_perlert, self.makes)
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
