@@ -68,20 +68,25 @@ def ignoring_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
-def _die_with_parent() -> None:
-    """Exit when the parent process has ended, even if it was killed."""
+def set_up_child(cores: list[int] | None) -> None:
+    """Pin this process, if it is a child, and exit when its parent has ended, even if killed."""
     parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    if parent is None:
+        return
+    pin(cores)
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _main(
     channel: Connection, cores: list[int] | None, serve: Callable[..., None], arguments: Any
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers
-    pin(cores)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    set_up_child(cores)
     try:
         serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:

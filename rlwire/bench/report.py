@@ -87,6 +87,8 @@ PEERS = {
     "rllink": "Ray RLlib",
     "rllink-100": "Ray RLlib",
     "pipe": "pickle in a Pipe",
+    "AsyncVec": "AsyncVectorEnv",
+    "SubprocVec": "SB3's SubprocVecEnv",
     "grpcio": "the original dm_env_rpc",
 }
 """Whose protocol or program a row is, by its name."""
@@ -95,6 +97,9 @@ NOTES = {
     "rewarder": "in lock-step; the protocol's own mode is real time, where no step waits",
     "rllink": "a step an exchange, which carries the observation before the step too",
     "rllink-100": "100 steps an exchange, as simulators that choose their own actions send them",
+    "AsyncVec": "a vector of one environment; it is made for many. KB without the observation, "
+    "which is in shared memory",
+    "SubprocVec": "a vector of one environment; it is made for many",
 }
 """Notes on rows that do not compare as they stand."""
 
@@ -119,22 +124,31 @@ _LONG = (
 
 
 def conclusions(results: Sequence[Result]) -> list[str]:
-    """Return the fastest protocol of each payload, and how dm_env_rpc compares with the original.
-
-    The results are sorted by payload, then by time.
-    """
+    """Return the fastest protocol of each payload, and how each compares with what it replaces."""
+    times = {(each.protocol, each.payload): each.round_trip.p50 for each in results}
+    payloads = list(dict.fromkeys(each.payload for each in results))
     ours = [each for each in results if each.protocol not in RIVALS and each.batch == 1]
     first = {each.payload: each for each in reversed(ours)}
-    lines = [f"fastest with {sentence(each)}" for each in reversed(first.values())]
-    originals = {each.payload: each.round_trip.p50 for each in results if each.protocol == "grpcio"}
-    factors = [
-        f"{originals[each.payload] / each.round_trip.p50:.2f} with {each.payload}"
-        for each in ours
-        if each.protocol.startswith("dm_env_rpc") and each.payload in originals
-    ]
-    if factors:
-        lines.append(f"dm_env_rpc, times as fast as the original: {', '.join(factors)}")
+    lines = [f"fastest with {sentence(first[payload])}" for payload in payloads if payload in first]
+    names = list(dict.fromkeys(each.protocol for each in ours))
+    for rival, what, compared in (
+        ("pipe", "pickle in a pipe", names),
+        ("grpcio", "the original", [each for each in names if each.startswith("dm_env_rpc")]),
+    ):
+        factors = [
+            f"{name} {', '.join(_factor(times, rival, name, payload) for payload in payloads)}"
+            for name in compared
+        ]
+        if factors and any(each.protocol == rival for each in results):
+            head = f"times as fast as {what}, with {', '.join(payloads)}"
+            lines.append(f"{head}: {'; '.join(factors)}")
     return lines
+
+
+def _factor(times: dict[tuple[str, str], float], rival: str, name: str, payload: str) -> str:
+    if (rival, payload) not in times or (name, payload) not in times:
+        return "-"
+    return f"{times[rival, payload] / times[name, payload]:.2f}"
 
 
 def sentence(result: Result) -> str:

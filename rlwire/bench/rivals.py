@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlwire.bench.payloads import BenchStep
+from rlwire.bench.processes import BenchError, ignoring_sigint, set_up_child
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.bench.rows import Exchange, Row, relayed
 from rlwire.urls import parse_url
 
 
-class _Pipe(Row):
-    """A pipe of `multiprocessing` with pickle, where a relay cannot count bytes."""
+class Rival(Row):
+    """A row of another library, used as its own documentation does.
+
+    It pickles into a pipe, where a relay cannot count bytes.
+    """
+
+    request: ClassVar[Any] = 1
+
+    def reply(self, step: BenchStep) -> Any:
+        return step.state, step.reward, step.terminal
 
     def sizes(self) -> Sizes:
-        replies = [ForkingPickler.dumps(tuple(step)) for step in self.payload.steps]
-        return Sizes(len(ForkingPickler.dumps(1)) + 4, mean_size(replies) + 4)
+        replies = [ForkingPickler.dumps(self.reply(step)) for step in self.payload.steps]
+        return Sizes(len(ForkingPickler.dumps(self.request)) + 4, mean_size(replies) + 4)
 
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
@@ -112,15 +122,65 @@ def _serve_original(report: Callable[[str], None], steps: Sequence[BenchStep]) -
     server.wait_for_termination()
 
 
+class _Vector(Rival):
+    """Gymnasium's `AsyncVectorEnv`, with observations in shared memory, or `SubprocVecEnv`."""
+
+    request: ClassVar = ("step", np.int64(1))
+
+    def reply(self, step: BenchStep) -> Any:
+        if self.name == "AsyncVec":
+            return (None, step.reward, step.terminal, False, {}), True
+        return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        with ignoring_sigint():
+            make = functools.partial(_pinned, self.makes, self.cores.server)
+            kind, options = _VECTORS[self.name]
+            envs = resolve_name(kind)([make], **options)
+        try:
+            envs.reset()
+            yield Exchange(
+                lambda number: envs.step(np.array([number])),
+                lambda outcome: (outcome[0][0], outcome[1][0]),
+            )
+        except EOFError as error:
+            raise BenchError(f"{self.name}: the environment's process has ended") from error
+        finally:
+            for process in envs.processes:
+                process.terminate()
+                process.join()
+            envs.closed = True  # else it waits for replies
+
+
+def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
+    set_up_child(cores)  # `AsyncVectorEnv` also makes an environment in the parent
+    return make()
+
+
+_VECTORS: dict[str, tuple[str, dict[str, Any]]] = {
+    "AsyncVec": ("gymnasium.vector:AsyncVectorEnv", {"context": "spawn"}),
+    "SubprocVec": ("stable_baselines3.common.vec_env:SubprocVecEnv", {"start_method": "spawn"}),
+}
+_NEEDS = {"grpcio": "dm_env_rpc.v1.connection"}
+
+
 def missing(name: str) -> str:
     """Return why a rival cannot be measured; "" if it is installed."""
+    needed = _VECTORS[name][0] if name in _VECTORS else _NEEDS.get(name)
     try:
-        if name == "grpcio":
-            importlib.import_module("dm_env_rpc.v1.connection")
+        if needed is not None:
+            resolve_name(needed)
     except ImportError as error:
-        return f"{error}: pip install dm-env-rpc"
+        package = (error.name or "").partition(".")[0]
+        return f"{error}: pip install {package.replace('_', '-')}"
     return ""
 
 
-RIVALS: dict[str, type[Row]] = {"pipe": _Pipe, "grpcio": _Original}
+RIVALS: dict[str, type[Row]] = {
+    "pipe": Rival,
+    "AsyncVec": _Vector,
+    "SubprocVec": _Vector,
+    "grpcio": _Original,
+}
 """Other libraries between an agent and an environment in another process, by name."""
