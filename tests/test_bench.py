@@ -19,15 +19,7 @@ import pytest
 from rlwire.bench import command, measuring, payloads, raw
 from rlwire.bench.measuring import LEAD_IN, TURN
 from rlwire.bench.payloads import BenchStep, Payload
-from rlwire.bench.processes import (
-    BenchError,
-    Cores,
-    Mismatch,
-    ServerProcess,
-    Unfit,
-    allowed_cores,
-    pin,
-)
+from rlwire.bench.processes import BenchError, Cores, Mismatch, ServerProcess, Unfit, allowed_cores
 from rlwire.bench.raw import Sizes, raw_exchange, raw_messages
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS
@@ -197,18 +189,6 @@ def test_server_process_is_pinned_to_its_cores():
     assert allowed_cores() == cores
 
 
-@pytest.mark.skipif(len(allowed_cores()) < 2, reason="there is one core")
-def test_client_stays_on_its_core_beside_a_vector():
-    before = allowed_cores()
-    client, server = before[:1], before[-1:]
-    pin(client)
-    try:
-        with RIVALS["AsyncVec"]("AsyncVec", payload(4), Cores(client, server)).opened():
-            assert allowed_cores() == client
-    finally:
-        pin(before)
-
-
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent by number")
 def test_server_process_ends_with_its_killed_parent():
     program = [sys.executable, bench_targets.__file__]
@@ -264,11 +244,14 @@ def test_environments_that_cannot_be_made_are_rejected(what, message):
     raised_with(BenchError, message, payloads.played, what)
 
 
-def test_ratios_are_computed_per_turn():
+def test_ratios_and_rates_are_computed_per_round():
     # The machine slows down threefold between the first turn and the last; one spike.
     references = [10, 10, 10, 20, 20, 20, 30, 30, 30]
     found = measuring.ratios([20, 900, 20, 40, 44, 48, 90, 90, 90], references, 3)
     assert (found.p50, found.p25, found.p75, found.count) == (2.2, 2.1, 2.6, 3)
+    # Three turns of two: 1 ms, 2 ms and 4 ms each on average.
+    rate = measuring.rates([500, 1500, 2000, 2000, 1000, 7000], 2)
+    assert (rate.p50, rate.p25, rate.p75, rate.count) == (500.0, 375.0, 750.0, 3)
 
 
 @pytest.fixture
@@ -311,6 +294,8 @@ def test_benchmark_command_prints_and_writes_results(tmp_path):
         faster = pipes[row["payload"]]["round_trip"]["p50"] / row["round_trip"]["p50"]
         shown = f"{overhead['p50']:.2f}", f"{faster:.2f}" if row["batch"] == 1 else ""
         assert (row["payload"], row["protocol"], *shown) in tables
+        assert 0 < row["client"]["user"] + row["client"]["system"] < row["round_trip"]["p99"] * 10
+        assert (row["server"] is None) == (row["protocol"] in ("AsyncVec", "SubprocVec"))
     assert "\nperlert cannot carry pong: " in done.stdout
     ours = [each for each in times if each[1] in PROVIDERS and each[1] != "rllink-100"]
     fastest = min((each for each in ours if each[0] == "pong"), key=times.get)[1]
@@ -325,7 +310,7 @@ def test_benchmark_command_prints_and_writes_results(tmp_path):
 def test_json_is_the_only_standard_output(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     words = ("--protocol", "rlx", "--env", "gym:CartPole-v1", "--seconds", "0.01", "--json", "-")
-    words += ("--all",)
+    words += ("--split",)
     assert command.run(arguments(*words)) == 0
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["rows"]

@@ -39,8 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = f"measure other libraries too: {', '.join(RIVALS)}; by default those that are "
     text += "installed, unless --protocol selects"
     add("--rivals", action=argparse.BooleanOptionalAction, help=text)
+    table = parser.add_mutually_exclusive_group().add_argument
+    text = "show the CPU time of client and server apart, in user code and in system calls"
+    column: dict[str, Any] = {"action": "store_const", "dest": "columns"}
+    table("--split", **column, const="split", default="short", help=text)
     text = "show quartiles, the raw exchange, steps a second and bytes too"
-    add("--all", action="store_true", help=text)
+    table("--all", **column, const="all", help=text)
     text = f"measuring time of each protocol and payload (default: {ROW_SECONDS:g}, or less, so "
     text += f"that all take at most {RUN_SECONDS:g})"
     add("--seconds", type=_positive, metavar="SECONDS", help=text)
@@ -73,11 +77,11 @@ def run(args: argparse.Namespace) -> int:
         return 130  # 128 + SIGINT, as shells report it
     except BaseException:
         if outcome.results:
-            show(outcome, table, args.all)
+            show(outcome, table, args.columns)
         raise
     finally:
         pin(before if cores.client else None)
-    show(outcome, table, args.all)
+    show(outcome, table, args.columns)
     if args.json is not None:
         text = json.dumps(as_json(outcome), indent=2) + "\n"
         _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.bench.processes import cpu_time
 from rlwire.bench.raw import raw_exchange, raw_messages
 from rlwire.bench.rows import Exchange, Row
 
@@ -45,6 +46,19 @@ def ratios(values: _Times, references: _Times, size: int) -> Spread:
     return spread(np.divide(*medians))
 
 
+def rates(times: _Times, size: int) -> Spread:
+    """Return calls per second, per turn of `size`; times in microseconds."""
+    return spread(1e6 / np.mean(np.reshape(times, (-1, size)), axis=1))
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """CPU time of one end in a step, in microseconds: in user code and in system calls."""
+
+    user: float
+    system: float
+
+
 @dataclass(frozen=True)
 class Result:
     """The measurements of one protocol with one payload; microseconds and bytes of a step."""
@@ -59,7 +73,10 @@ class Result:
     round_trip: Spread
     echo: Spread
     overhead: Spread
+    rate: Spread
     checked: int
+    client: CpuTime
+    server: CpuTime | None
 
 
 @dataclass(frozen=True)
@@ -81,10 +98,11 @@ def measure(row: Row, seconds: float) -> Result:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            (round_trip, echo), checked = _alternate(row, exchange, floor, seconds)
+            times, checked, client, server = _alternate(row, exchange, floor, seconds)
         finally:
             if collecting:
                 gc.enable()
+    round_trip, echo = times
     return Result(
         protocol=row.name + ("" if row.over == "tcp" else f"+{row.over}"),
         payload=row.payload.name,
@@ -96,7 +114,10 @@ def measure(row: Row, seconds: float) -> Result:
         round_trip=spread(round_trip),
         echo=spread(echo),
         overhead=ratios(round_trip, echo, turn_of(row)),
+        rate=rates(round_trip, turn_of(row)),
         checked=checked,
+        client=client,
+        server=server,
     )
 
 
@@ -107,27 +128,40 @@ def turn_of(row: Row) -> int:
 
 def _alternate(
     row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
-) -> tuple[NDArray[np.float64], int]:
-    """Time both exchanges in turn; return microseconds of a step of both, and the turns.
+) -> tuple[NDArray[np.float64], int, CpuTime, CpuTime | None]:
+    """Time both exchanges in turn.
 
-    A turn compares its last observation with the recording.
+    Returns:
+        Microseconds of a step of both, how many were checked, and the CPU time of both ends.
     """
     times: tuple[list[float], list[float]] = ([], [])
     count, block_size = len(row.exchanged), turn_of(row) + LEAD_IN
     deadline = perf_counter() + seconds
-    index = turn = 0
+    index = turn = checked = 0
+    client, server_cpu_time = np.zeros(2), exchange.server_cpu_time or (lambda: (0.0, 0.0))
+    server = np.zeros(2)
     while turn < WARM_UP + TURNS or perf_counter() < deadline:
         numbers = [each % count for each in range(index, index + block_size)]
+        if turn == WARM_UP:
+            server -= server_cpu_time()
         # Alternate which goes first.
         for which in ((0, 1), (1, 0))[turn % 2]:
+            before = cpu_time()
             block, outcome = _block(exchange.ask if which == 0 else floor, numbers)
             if turn >= WARM_UP:
                 times[which].extend(block[LEAD_IN:])
+                if which == 0:
+                    client += np.subtract(cpu_time(), before)
             if which == 0:
                 row.check(numbers[-1], exchange.seen(outcome))
         index += block_size
+        checked += 1
         turn += 1
-    return np.divide(times, row.batch), turn
+    server += server_cpu_time()
+    steps = block_size * (turn - WARM_UP) * row.batch
+    used = [CpuTime(*(each / steps).tolist()) for each in (client, server)]
+    asked = used[1] if exchange.server_cpu_time else None
+    return np.divide(times, row.batch), checked, used[0], asked
 
 
 def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], Any]:

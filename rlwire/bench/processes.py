@@ -7,6 +7,7 @@ import functools
 import multiprocessing
 import os
 import platform
+import resource
 import signal
 import socket
 import threading
@@ -68,25 +69,37 @@ def ignoring_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
-def set_up_child(cores: list[int] | None) -> None:
-    """Pin this process, if it is a child, and exit when its parent has ended, even if killed."""
+def cpu_time() -> tuple[float, float]:
+    """Return the CPU time of this process in microseconds, of user code and of system calls."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime * 1e6, used.ru_stime * 1e6
+
+
+def die_with_parent(channel: Connection | None = None) -> None:
+    """Exit when the parent process has ended, even if it was killed.
+
+    Each message that arrives at `channel` is answered with this process's `cpu_time`.
+    """
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    pin(cores)
+    waited: list[Any] = [parent.sentinel, *([] if channel is None else [channel])]
 
-    def watch() -> None:
-        parent.join()
+    def watch(sentinel: int) -> None:
+        while sentinel not in wait(waited):
+            channel.recv()  # type: ignore[union-attr]
+            channel.send(("cpu time", cpu_time()))  # type: ignore[union-attr]
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
 
 
 def _main(
     channel: Connection, cores: list[int] | None, serve: Callable[..., None], arguments: Any
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers
-    set_up_child(cores)
+    pin(cores)
+    die_with_parent(channel)
     try:
         serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:
@@ -153,6 +166,12 @@ class ServerProcess:
     def pid(self) -> int:
         assert self._process.pid is not None, "enter the server first"
         return self._process.pid
+
+    def cpu_time(self) -> tuple[float, float]:
+        """Return what `cpu_time` returns in the server's process."""
+        self._channel.send(None)
+        used: tuple[float, float] = self._channel.recv()[1]
+        return used
 
     def exit_reason(self) -> str | None:
         """Return a sentence about how the process ended; None while it runs."""

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from rlwire.bench.measuring import BATCHES, TURN, LeftOut, Result
 from rlwire.bench.rivals import RIVALS
 
-SCHEMA = 4  # version of the JSON; changes when a field changes its meaning or is removed
+SCHEMA = 3  # version of the JSON; changes when a field changes its meaning or is removed
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ PINNING = {
 }
 
 
-def show(run: Run, stream: TextIO, long: bool = False) -> None:
-    """Write the table, sorted by payload, then by time."""
+def show(run: Run, stream: TextIO, columns: str = "short") -> None:
+    """Write the table with one of the `TABLES`, sorted by payload, then by time."""
     system, processor, cores = (run.machine[name] for name in ("system", "processor", "cores"))
     machine_line = f"{system}, {processor}, cores: {cores}, {PINNING[run.pin]}"
     payloads = {result.payload: f"{result.title}, {result.array}" for result in run.results}
@@ -46,7 +46,7 @@ def show(run: Run, stream: TextIO, long: bool = False) -> None:
             f"{pipes[result.payload] / result.round_trip.p50:.2f}x" if result.batch == 1 else "-"
         ),
     }
-    heads = [head for head in (_LONG if long else _SHORT) if pipes or head != "vs pipe"]
+    heads = [head for head in TABLES[columns] if pipes or head != "vs pipe"]
     rows = [[cells[head](result) for head in heads] for result in results]
     checked = sum(result.checked for result in run.results)
     notes = [
@@ -55,7 +55,7 @@ def show(run: Run, stream: TextIO, long: bool = False) -> None:
         f"Both ran in turns of {TURN} ({BATCHES} batches); figures are medians of the turns.",
         *(
             ["vs pipe is how many times as fast as a pickled multiprocessing.Pipe; below 1: slower"]
-            * ("vs pipe" in heads)
+            * bool(pipes)
         ),
         f"{checked:,} timed exchanges were compared with the recording, and each twice before.",
         "; ".join(f"{name} is {what}" for name, what in payloads.items()),
@@ -109,18 +109,24 @@ _CELLS: dict[str, Callable[[Result], str]] = {
     "KB": lambda result: f"{(result.request_bytes + result.reply_bytes) / 1000:.1f}",
     "us": lambda result: microseconds(result.round_trip.p50),
     "x raw": lambda result: f"{result.overhead.p50:.2f}x",
+    "client: user": lambda result: microseconds(result.client.user),
+    "server: user": lambda result: microseconds(result.server.user) if result.server else "-",
+    "system": lambda result: microseconds(result.client.system),
+    "system ": lambda result: microseconds(result.server.system) if result.server else "-",
     "quartiles": lambda result: f"{result.overhead.p25:.2f} - {result.overhead.p75:.2f}",
     "raw us": lambda result: microseconds(result.echo.p50),
-    "steps/s": lambda result: f"{1e6 / result.round_trip.p50:,.0f}",
+    "steps/s": lambda result: f"{result.rate.p50:,.0f}",
     "request B": lambda result: f"{result.request_bytes:,}",
     "reply B": lambda result: f"{result.reply_bytes:,}",
 }
 
-_SHORT = ("payload", "protocol", "of", "KB", "us", "x raw", "vs pipe")
-_LONG = (
-    *("payload", "protocol", "us", "x raw"),
-    *("quartiles", "raw us", "steps/s", "request B", "reply B"),
-)
+_COLUMNS = ("payload", "protocol", "us", "x raw")
+TABLES = {
+    "short": ("payload", "protocol", "of", "KB", "us", "x raw", "vs pipe"),
+    "split": (*_COLUMNS, "client: user", "system", "server: user", "system "),
+    "all": (*_COLUMNS, "quartiles", "raw us", "steps/s", "request B", "reply B"),
+}
+"""Columns of each table; CPU time is in microseconds a step."""
 
 
 def conclusions(results: Sequence[Result]) -> list[str]:

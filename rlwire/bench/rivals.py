@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlwire.bench.payloads import BenchStep
-from rlwire.bench.processes import BenchError, ignoring_sigint, set_up_child
+from rlwire.bench.processes import BenchError, die_with_parent, ignoring_sigint, pin
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.bench.rows import Exchange, Row, relayed
 from rlwire.urls import parse_url
@@ -38,14 +38,14 @@ class Rival(Row):
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
         ours, theirs = multiprocessing.Pipe()
-        with self._other(_serve_pipe, theirs, self.payload.steps), ours:
+        with self._other(_serve_pipe, theirs, self.payload.steps) as server, ours:
             theirs.close()
 
             def ask(number: int) -> Any:
                 ours.send(number)
                 return ours.recv()
 
-            yield Exchange(ask, lambda reply: reply[:2])
+            yield Exchange(ask, lambda reply: reply[:2], server.cpu_time)
 
 
 def _serve_pipe(
@@ -82,7 +82,9 @@ class _Original(Row):
                     )
                     return observed.unpack(link.send(request).observations)
 
-                yield Exchange(ask, lambda seen: (seen["observation"], seen["reward"]))
+                yield Exchange(
+                    ask, lambda seen: (seen["observation"], seen["reward"]), server.cpu_time
+                )
 
 
 def _serve_original(report: Callable[[str], None], steps: Sequence[BenchStep]) -> None:
@@ -154,7 +156,8 @@ class _Vector(Rival):
 
 
 def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
-    set_up_child(cores)  # `AsyncVectorEnv` also makes an environment in the parent
+    pin(cores)
+    die_with_parent()
     return make()
 
 

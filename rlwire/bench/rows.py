@@ -27,10 +27,14 @@ from rlwire.urls import parse_url
 
 
 class Exchange(NamedTuple):
-    """A connection: `ask` takes a step, `seen` extracts observation and reward from its result."""
+    """A connection: `ask` takes a step, `seen` extracts observation and reward from its result.
+
+    `server_cpu_time` is `ServerProcess.cpu_time` of the other end, None where that cannot be asked.
+    """
 
     ask: Callable[[int], Any]
     seen: Callable[[Any], tuple[Any, Any]]
+    server_cpu_time: Callable[[], tuple[float, float]] | None = None
 
 
 @dataclass
@@ -175,7 +179,7 @@ class _Door(Row):
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
         over = self.over if relays is None else "tcp"
         with self.served(over) as server, self.client(relayed(server.address, relays)) as exchange:
-            yield exchange
+            yield exchange._replace(server_cpu_time=server.cpu_time)
 
 
 class _Perlert(_Door):
