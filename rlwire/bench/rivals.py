@@ -156,8 +156,9 @@ class _Vector(Rival):
 
 
 def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
-    pin(cores)
-    die_with_parent()
+    if multiprocessing.parent_process() is not None:  # AsyncVectorEnv makes one in the client, too
+        pin(cores)
+        die_with_parent()
     return make()
 
 
