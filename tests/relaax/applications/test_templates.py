@@ -17,6 +17,7 @@ from tests.relaax.kept import steps
 pytestmark = pytest.mark.consumers
 
 pytest.importorskip("ruamel.yaml")
+pytest.importorskip("honcho")
 pytest.importorskip("tensorboardX")
 
 HOWTO = Path(__file__).parents[3] / "docs" / "howto" / "applications.md"
