@@ -10,10 +10,13 @@ cdef bint _is_plain(value, int arrays=*, int left=*) except -1
 cpdef _as_array(value)
 
 
-cdef class BinaryCodec:
+cdef class MessageCodec:
     cdef Encoder _encoder
     cdef Decoder _copies, _views
+    cdef object _limits
 
+    cpdef object read(self, buffer)
+    cpdef bytes write(self, message, sent_at, message_id)
     cpdef list encode_step(self, tuple step, sent_at, message_id)
     cpdef list encode(self, method, message_id, sent_at, episode_id, value)
     cdef list _parts(self, list value)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentAction",
-    "BinaryCodec",
     "ConnectionClose",
     "ControlPing",
     "EnvDescribe",
@@ -39,6 +38,7 @@ __all__ = [
     "EnvReward",
     "EnvStep",
     "EnvText",
+    "MessageCodec",
     "ReplyControlPing",
     "ReplyEnvReset",
     "ReplyError",
@@ -271,10 +271,7 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
         DecodeError: the text is not a message; the error has the method, and the offset or path.
         LimitExceeded: the text exceeds one of the limits.
     """
-    if is_binary(buffer):
-        codec = BinaryCodec.of(limits)
-        return codec.decode(codec.values(buffer))
-    return _read(bounded(buffer, limits), limits)
+    return MessageCodec.of(limits).read(buffer)
 
 
 def _read(data: bytes, limits: Limits) -> RewarderMessage:
@@ -301,7 +298,7 @@ def encode_binary(
     """
     if message.extra_headers or message.extra_body or message.extra:
         return None
-    codec = BinaryCodec.of(limits)
+    codec = MessageCodec.of(limits)
     if isinstance(message, EnvStep):
         step = message.episode_id, message.reward, message.done, message.info, message.observation
         return codec.encode_step(step, sent_at, message_id)
@@ -311,21 +308,61 @@ def encode_binary(
     return codec.encode(number, message_id, sent_at, message.episode_id, values)
 
 
-class BinaryCodec:
-    """Messages as MessagePack, with these limits: lists whose first four values are the headers.
+class MessageCodec:
+    """Messages as JSON or MessagePack, with these limits.
 
-    These are a number for the method, message_id, sent_at and episode_id.
+    MessagePack's are lists whose first four values are the headers: a number for the method,
+    message_id, sent_at and episode_id.
     """
 
     def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._encoder = msgpack.Encoder(align=True, limits=limits)
         self._copies = msgpack.Decoder(copy=True, limits=limits)
         self._views = msgpack.Decoder(copy=None, limits=limits)
 
     @staticmethod
-    def of(limits: Limits) -> BinaryCodec:
+    def of(limits: Limits) -> MessageCodec:
         """Return the codec of these limits."""
         return _CODEC if limits is DEFAULT else _codec_of(limits)  # hashing is slow
+
+    def read(self, buffer: Buffer) -> RewarderMessage:
+        """Return a message of either form; raises as the function `decode`."""
+        if is_binary(buffer):
+            return self.decode(self.values(buffer))
+        return _read(bounded(buffer, self._limits), self._limits)
+
+    def write(
+        self, message: RewarderMessage, sent_at: float | None, message_id: int | str | None
+    ) -> bytes:
+        """Return a message as JSON; as the function `encode`."""
+        values = astuple(message)
+        own, shared = values[:-_SHARED], values[-_SHARED:]
+        sent, number, episode_id, parent, runtime, others, fields, members = shared
+        headers = _KnownHeaders(
+            sent if sent_at is None else sent_at,
+            number if message_id is None else message_id,
+            episode_id,
+            parent,
+            runtime,
+        )
+        kind = type(message)
+        value: Any
+        if kind is UnknownMessage or others or fields or members:
+            value = _with_extras(message, headers)
+        else:
+            text, body, _ = _WIRE[kind]
+            value = text(headers, body(*own))
+        try:
+            return write(value, self._limits)
+        except EncodeError as error:
+            if NONFINITE not in fields:
+                spelt = _spelled(message)
+                with contextlib.suppress(EncodeError):
+                    data = self.write(spelt, sent_at, message_id)
+                    _warn(message.method)
+                    return data
+            raise EncodeError(f"{message.method}: {error.reason}", path=error.path) from None
 
     def encode_step(
         self, step: tuple[Any, ...], sent_at: float, message_id: int
@@ -387,8 +424,8 @@ class BinaryCodec:
 
 
 _STRS: Final = frozenset((str,))
-_CODEC: Final = BinaryCodec(DEFAULT)
-_codec_of: Final = functools.lru_cache(8)(BinaryCodec)
+_CODEC: Final = MessageCodec(DEFAULT)
+_codec_of: Final = functools.lru_cache(8)(MessageCodec)
 
 
 def _is_plain(value: Any, arrays: int = 2, left: int = 64) -> bool:
@@ -544,33 +581,7 @@ def encode(
         EncodeError: JSON cannot represent a field; the error has its path.
         LimitExceeded: the text exceeds `limits.message` or `limits.depth`.
     """
-    values = astuple(message)
-    own, shared = values[:-_SHARED], values[-_SHARED:]
-    sent, number, episode_id, parent, runtime, others, fields, members = shared
-    headers = _KnownHeaders(
-        sent if sent_at is None else sent_at,
-        number if message_id is None else message_id,
-        episode_id,
-        parent,
-        runtime,
-    )
-    kind = type(message)
-    value: Any
-    if kind is UnknownMessage or others or fields or members:
-        value = _with_extras(message, headers)
-    else:
-        text, body, _ = _WIRE[kind]
-        value = text(headers, body(*own))
-    try:
-        return write(value, limits)
-    except EncodeError as error:
-        if NONFINITE not in fields:
-            spelt = _spelled(message)
-            with contextlib.suppress(EncodeError):
-                data = encode(spelt, sent_at=sent_at, message_id=message_id, limits=limits)
-                _warn(message.method)
-                return data
-        raise EncodeError(f"{message.method}: {error.reason}", path=error.path) from None
+    return MessageCodec.of(limits).write(message, sent_at, message_id)
 
 
 def _spelled(message: Any) -> Any:

@@ -1,5 +1,5 @@
 # Types for rules.py, which is compiled.
-from rlwire.codecs.rewarder.messages cimport BinaryCodec
+from rlwire.codecs.rewarder.messages cimport MessageCodec
 from rlwire.sessions.layer cimport Layer
 
 
@@ -7,7 +7,7 @@ cdef class RewarderSession(Layer):
     cdef public object close_reason
     cdef readonly object last_id
     cdef object _clock, _wall, _limits, _received, _next_run
-    cdef BinaryCodec _codec
+    cdef MessageCodec _codec
     cdef list _out, _runs
     cdef bint _opening, _ended, _has_output
 

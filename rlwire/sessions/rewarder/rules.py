@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs._json import bounded
-from rlwire.codecs.rewarder import EnvObservation, RewarderMessage, decode, encode, encode_binary
-from rlwire.codecs.rewarder.messages import BinaryCodec
+from rlwire.codecs.rewarder import EnvObservation, RewarderMessage, decode, encode_binary
+from rlwire.codecs.rewarder.messages import MessageCodec
 from rlwire.codecs.websocket.frames import Binary
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -92,7 +92,7 @@ class RewarderSession(Layer):
         self._clock = clock
         self._wall = wall
         self._limits = limits
-        self._codec = BinaryCodec.of(limits)
+        self._codec = MessageCodec.of(limits)
         self._out: list[list[Buffer]] = []
         self._opening = True  # until the first `output`
         self._received = -1  # the last message id
@@ -109,7 +109,7 @@ class RewarderSession(Layer):
 
     def _write(self, message: RewarderMessage) -> list[Buffer]:
         number = self.last_id + 1
-        data = encode(message, sent_at=self._wall(), message_id=number, limits=self._limits)
+        data = self._codec.write(message, self._wall(), number)
         self.last_id = number
         return [data]
 
@@ -123,7 +123,7 @@ class RewarderSession(Layer):
         return out
 
     def _decode(self, data: Buffer) -> Any:
-        return self._numbered(decode(data, limits=self._limits))
+        return self._numbered(self._codec.read(data))
 
     def _is_next(self, values: list[Any]) -> bool:
         """Return whether the id of a binary message follows the last one, and is new."""
@@ -206,7 +206,7 @@ class Push:
             self._write_text()
 
     def _write(self, message: RewarderMessage, sent_at: float, limits: Limits) -> None:
-        data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
+        data = MessageCodec.of(limits).write(message, sent_at, 0)
         self.size = size = len(data)
         if size - 1 + _LONGEST > limits.message:
             raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
