@@ -92,15 +92,14 @@ class Signal:
             self.scalar = name
             return
         self.space = space_of_specs(found, name)
-        self.structure = structure_of(
-            self.space, name, name, "" if name in found else name, checked=False, sequences=True
-        )
+        prefix = "" if name in found else name
+        self.structure = structure_of(self.space, name, name, prefix, client=True)
 
 
 def _matching(space: Any, specs: Mapping[str, TensorSpec], what: str, partial: bool) -> Structure:
     tops = {name.split(".")[0] for name in specs}
     name = tops.pop() if len(tops) == 1 else what
-    structure = structure_of(space, what, name, checked=not partial, sequences=True)
+    structure = structure_of(space, what, name, client=True)
     for leaf in structure.leaves:
         ours, theirs = leaf.spec, specs.get(leaf.spec.name)
         if theirs is None:

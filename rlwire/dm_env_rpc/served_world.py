@@ -230,13 +230,16 @@ class ServedWorld:
             for agent, held in released.items():
                 self._release(agent, *held)
 
-    def shut(self, only_if_empty: bool) -> int:
-        """Reject joins and remove all agents; or, if `only_if_empty`, return their number."""
+    def shut(self, only_if_empty: bool) -> None:
+        """Reject joins and remove all agents; StatusError if `only_if_empty` and it has agents."""
         with self.lock:
             self._check()
             count = len(self.agents) + self.joining
             if count and only_if_empty:
-                return count
+                joined = f"{count} agent is" if count == 1 else f"{count} agents are"
+                raise StatusError(
+                    Code.FAILED_PRECONDITION, f"{joined} joined to {self}; they must leave it first"
+                )
             self.closed = True
             agents = list(self.agents)
             replies = [reset.reply for reset in self.resets]
@@ -249,7 +252,6 @@ class ServedWorld:
         for agent in agents:
             agent.close()
         self._settle()
-        return 0
 
     def close_world(self) -> None:
         try:

@@ -214,7 +214,7 @@ class DmEnvRpcHandler:
         return report(self._log, self._peer, _NAMES[type(event)], error)
 
     def _create_world(self, request: codec.CreateWorldRequest) -> codec.CreateWorldResponse:
-        name = self._worlds.create(request.settings)
+        name = self._worlds.create(request.settings).name
         self._log.info("%s: created world %r", self._peer, name)
         self._created.append(name)
         return codec.CreateWorldResponse(name)

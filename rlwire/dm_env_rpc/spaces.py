@@ -299,15 +299,11 @@ def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
 
 
 def structure_of(
-    space: Any,
-    what: str,
-    name: str,
-    prefix: str = "",
-    checked: bool = True,
-    sequences: bool = False,
+    space: Any, what: str, name: str, prefix: str = "", client: bool = False
 ) -> Structure:
-    tree = tree_of(space, f"the {what}", _CANNOT, sequences)
-    return Structure(tree, what, name, prefix, checked)
+    """Return a space as tensors; a `client` has sequences too, and checks no texts."""
+    tree = tree_of(space, f"the {what}", _CANNOT, client)
+    return Structure(tree, what, name, prefix, not client)
 
 
 def of_number(

@@ -91,20 +91,9 @@ class WorldRegistry:
             )
         return world
 
-    def create(self, settings: Settings) -> str:
-        """Create a world with a request's settings; return its name."""
-        return self._create(settings, named=True).name
-
     def destroy(self, name: str) -> None:
         """Destroy a world that has no agents."""
-        served = self.find(name)
-        count = self._destroy(served, only_if_empty=True)
-        if count:
-            raise StatusError(
-                Code.FAILED_PRECONDITION,
-                f"{count} {'agent is' if count == 1 else 'agents are'} joined to {served}; "
-                "they must leave it first",
-            )
+        self._destroy(self.find(name), only_if_empty=True)
 
     def close(self) -> None:
         """Destroy all worlds and remove their agents; pending requests get UNAVAILABLE."""
@@ -135,7 +124,7 @@ class WorldRegistry:
         with self._lock:
             served = self._worlds.get(name)
         if served is None:
-            served = self.find(name) if name else self._create({}, named=False)
+            served = self.find(name) if name else self.create({}, named=False)
         with on_error(lambda: self._reap(served)):
             return served.join(settings, peer)
 
@@ -153,7 +142,8 @@ class WorldRegistry:
             )
         return served
 
-    def _create(self, settings: Settings, named: bool) -> ServedWorld:
+    def create(self, settings: Settings, named: bool = True) -> ServedWorld:
+        """Create a world with a request's settings."""
         if self.factory is None:
             raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
         with self._lock:
@@ -185,16 +175,13 @@ class WorldRegistry:
     def _reap(self, served: ServedWorld, only_if_empty: bool = True) -> None:
         """Destroy a world that is not needed any more."""
         if served.destroy_when_empty or not only_if_empty:
-            with contextlib.suppress(StatusError):  # another thread was faster
+            with contextlib.suppress(StatusError):  # it has agents, or another thread was faster
                 self._destroy(served, only_if_empty)
 
-    def _destroy(self, served: ServedWorld, only_if_empty: bool) -> int:
-        """Destroy a world; or, if `only_if_empty`, return the number of its agents."""
-        count = served.shut(only_if_empty)
-        if not count:
-            with self._lock:
-                for key in [key for key, each in self._worlds.items() if each is served]:
-                    del self._worlds[key]
-            served.close_world()
-            self.log.info("%s is destroyed", served)
-        return count
+    def _destroy(self, served: ServedWorld, only_if_empty: bool) -> None:
+        served.shut(only_if_empty)
+        with self._lock:
+            for key in [key for key, each in self._worlds.items() if each is served]:
+                del self._worlds[key]
+        served.close_world()
+        self.log.info("%s is destroyed", served)

@@ -175,11 +175,11 @@ def test_worlds_under_construction_count_towards_the_limit(made):
 
     worlds = limited(slow, max_worlds=1)
     with ThreadPoolExecutor(1) as pool:
-        name = pool.submit(worlds.create, {})
+        made_world = pool.submit(worlds.create, {})
         assert begun.wait(10)
         assert raised(StatusError, worlds.create, {}).code == Code.RESOURCE_EXHAUSTED
         go_on.set()
-        assert [name.result(10)] == worlds.names
+        assert [made_world.result(10).name] == worlds.names
 
 
 def test_world_created_while_the_registry_closes_is_closed(made):
