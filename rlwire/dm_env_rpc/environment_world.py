@@ -1,8 +1,4 @@
-"""`EnvironmentWorlds`: makes worlds of dm_env, Gymnasium and PettingZoo environments.
-
-An `EnvironmentWorld` has one environment, for one agent or for several that share it.
-docs/protocols/dm_env_rpc.md describes observations, rewards, settings and the end of an episode.
-"""
+"""`EnvironmentWorlds`: makes worlds of dm_env, Gymnasium and PettingZoo environments."""
 
 from __future__ import annotations
 

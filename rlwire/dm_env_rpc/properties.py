@@ -100,8 +100,7 @@ class Properties:
 def pictures_of(driven: Driven) -> Properties | None:
     """Return the properties that `rlwire.make` renders with, or None without rgb_array.
 
-    `PICTURE` is ``environment.render()``, (height, width, 3) uint8, as MessagePack, since a spec
-    has at most one variable dimension. `RENDER_FPS` is the frame rate in Hz.
+    A picture is MessagePack, because a spec has at most one variable dimension.
     """
     environment = driven.environment
     if getattr(environment, "render_mode", None) != "rgb_array":

@@ -3,9 +3,6 @@
 `Structure.flatten` returns a value's tensors by name, `build` reverses it. Names join keys with
 periods. Items of tuples and lists are numbered from 0; those of an outermost tuple have the default
 name as a prefix: ``observation.0``. A single dm_env spec keeps its own name.
-
-float16, int16 and uint16 are sent in the next wider payload and restored. Bounds that are all
-infinite are omitted. Complex numbers, objects, and spaces without a fixed structure are rejected.
 """
 
 from __future__ import annotations
