@@ -20,6 +20,7 @@ import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import TensorSpec
+from rlwire.dm_env_rpc.options import DmEnvRpcEndpointOptions
 from rlwire.dm_env_rpc.spaces import INFO, Structure, spaces_in, structure_of
 from rlwire.environments.trees import text_of
 from rlwire.errors import EncodeError, LimitExceeded, optional, quoted
@@ -34,37 +35,30 @@ _BOUNDS = 20  # bytes for each element of a Box: two bounds, two flags
 class AgentSpaces:
     """The spaces of an agent's specs: given, sent by rlwire's server, or derived.
 
-    `info_name` is the observation with rlwire's spaces and infos. `signals` are the names that are
-    no part of the observation. `observations` and `actions` are the spaces as tensors.
+    `info_name` is the observation with rlwire's spaces and infos. `observations` and `actions` are
+    the spaces as tensors. EncodeError if one does not fit its specs, or cannot be derived.
     """
 
     def __init__(
-        self,
-        specs: codec.ActionObservationSpecs,
-        limits: Limits,
-        reward: str = "reward",
-        discount: str = "discount",
+        self, specs: codec.ActionObservationSpecs, limits: Limits, options: DmEnvRpcEndpointOptions
     ) -> None:
-        self._limits = limits
         seen = {spec.name: spec for spec in specs.observations.values()}
-        self._actions = {spec.name: spec for spec in specs.actions.values()}
-        check_sizes([*seen.values(), *self._actions.values()], limits)
-        self.reward, self.discount = Signal(reward, seen), Signal(discount, seen)
+        actions = {spec.name: spec for spec in specs.actions.values()}
+        check_sizes([*seen.values(), *actions.values()], limits)
+        self.reward, self.discount = Signal(options.reward, seen), Signal(options.discount, seen)
         self.info_name = next((name for name in seen if name.startswith(INFO)), None)
-        self.signals = {self.info_name, *self.reward.names, *self.discount.names}
-        self._parts = {name: spec for name, spec in seen.items() if name not in self.signals}
-
-    def derive(self, observation_space: Any = None, action_space: Any = None) -> None:
-        """Set the spaces; EncodeError if one does not fit its specs, or cannot be derived."""
-        sent = spaces_in(self.info_name, self._limits) if self.info_name else None
+        others = {self.info_name, *self.reward.names, *self.discount.names}
+        parts = {name: spec for name, spec in seen.items() if name not in others}
+        sent = spaces_in(self.info_name, limits) if self.info_name else None
         self.episode = sent.episode if sent else {}
+        observation_space, action_space = options.observation_space, options.action_space
         if observation_space is None:
-            observation_space = sent[0] if sent else space_of_specs(self._parts, "observation")
+            observation_space = sent[0] if sent else space_of_specs(parts, "observation")
         if action_space is None:
-            action_space = sent[1] if sent else space_of_specs(self._actions, "action")
+            action_space = sent[1] if sent else space_of_specs(actions, "action")
         self.observation_space, self.action_space = observation_space, action_space
-        self.observations = _matching(observation_space, self._parts, "observation", True)
-        self.actions = _matching(action_space, self._actions, "action", False)
+        self.observations = _matching(observation_space, parts, "observation", True)
+        self.actions = _matching(action_space, actions, "action", False)
 
     @property
     def only_observation(self) -> str | None:

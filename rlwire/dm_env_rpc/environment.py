@@ -95,8 +95,7 @@ class DmEnvRpcEndpoint(Endpoint):
             self._exchange = cast(Any, self.client.connection).exchange
             self._specs = self.client.specs
             assert self._specs is not None
-            spaces = AgentSpaces(self._specs, self.client.limits, options.reward, options.discount)
-            spaces.derive(options.observation_space, options.action_space)
+            spaces = AgentSpaces(self._specs, self.client.limits, options)
             seen = self._specs.observations
             self._ranges = codec.SpecManager(seen, limits=self.client.limits)
         self._info_name, only = spaces.info_name, spaces.only_observation
