@@ -331,16 +331,10 @@ class PageRules:
 
 
 def _refusal(node: StateNode, command: Message) -> RemoteProtocolError:
-    name = command.get("command")
-    if "command" not in command:
-        return RemoteProtocolError("the message has no 'command'")
+    called, name = _called(command, "command"), command.get("command")
     if not isinstance(name, str) or name not in ANSWERS:
-        return RemoteProtocolError(
-            f"unknown {_called(command, 'command')}, expected one of {', '.join(ANSWERS)}"
-        )
-    return RemoteProtocolError(
-        f"{_called(command, 'command')} is not allowed now; {_allowed(node, 'be sent')}"
-    )
+        return RemoteProtocolError(f"unknown {called}, expected one of {', '.join(ANSWERS)}")
+    return RemoteProtocolError(f"{called} is not allowed now; {_allowed(node, 'be sent')}")
 
 
 def _normalize_metrics(command: Message) -> None:
@@ -371,12 +365,7 @@ def _metric(entry: Any) -> Message:
 def _called(message: Any, kind: str) -> str:
     if not isinstance(message, dict):
         return f"a {type(message).__name__} instead of a dictionary with a {kind!r}"
-    if kind not in message:
-        return f"a message without {kind!r}"
-    value = message[kind]
-    if not isinstance(value, str):
-        return f"{kind} of type {type(value).__name__}"
-    return f"{kind} {quoted(value)}"
+    return f"{kind} {quoted(message.get(kind))}"
 
 
 def _allowed(node: StateNode, verb: str) -> str:

@@ -1,14 +1,9 @@
 """The state machine of RLX's sessions. Every message passes through it, so it is compiled."""
 
-from cpython.ref cimport PyObject
-
 from rlwire.sessions.layer cimport Layer
 
 from rlwire.codecs.rlx.decoder import frame_size
 from rlwire.errors import RlwireError
-
-cdef extern from "Python.h":
-    PyObject *get_item "PyDict_GetItemWithError" (object mapping, object key) except? NULL
 
 
 cdef class StateNode:
@@ -103,16 +98,9 @@ cdef class StateMachine(Layer):
 
 cdef StateNode _after(dict rows, object message, str key):
     """Return the node after a message; None if it is not allowed."""
-    cdef PyObject *name
-    cdef PyObject *after
     try:
         if type(message) is dict:
-            name = get_item(message, key)
-            if name == NULL:
-                return None
-            after = get_item(rows, <object> name)
-        else:
-            after = get_item(rows, message[key])
-    except (KeyError, TypeError):
+            return rows.get((<dict> message).get(key))
+        return rows.get(message[key])
+    except (KeyError, TypeError):  # no mapping, or a name that is no text
         return None
-    return None if after == NULL else <StateNode> after

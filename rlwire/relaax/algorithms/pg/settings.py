@@ -13,7 +13,7 @@ from rlwire.rlx.config import Options, typed
 logger = logging.getLogger(__name__)
 
 # Entries of the section that are not settings.
-_WHOSE = ("name", "path", "subtype")
+_WHOSE = {"name", "path", "subtype"}
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,17 @@ class Settings:
     def of(cls, config: Options) -> Settings:
         """Read a section ``algorithm``; unknown settings are logged and ignored."""
         known = {_path(field.name): field for field in dataclasses.fields(cls)}
+        given = set(_paths(config))
+        for path in sorted(given - known.keys() - _WHOSE):
+            logger.warning("ignoring algorithm/%.60s, which is not a setting of pg", path)
         values = {}
-        for path in _paths(config):
-            if path in known:
-                field = known[path]
+        for path, field in known.items():
+            if path in given:
                 try:
                     values[field.name] = typed(str(field.type), config.get(path))
                 except ValueError as error:
                     raise ValueError(f"algorithm/{path}: {error}") from None
-            elif path not in _WHOSE:
-                logger.warning("ignoring algorithm/%.60s, which is not a setting of pg", path)
-        for path, field in known.items():
-            if field.name not in values and field.default is dataclasses.MISSING:
+            elif field.default is dataclasses.MISSING:
                 raise ValueError(f"algorithm/{path} must be set")
         return cls(**values)
 

@@ -62,4 +62,4 @@ def test_unknown_settings_are_ignored_with_a_warning(caplog):
         assert of(batchsize=3, GAMMA=0.5) == of()
         assert of(continuous=True).continuous is False  # it belongs to output
     texts = [record.getMessage() for record in caplog.records]
-    assert ["batchsize" in texts[0], "GAMMA" in texts[1], "continuous" in texts[2]] == [True] * 3
+    assert ["GAMMA" in texts[0], "batchsize" in texts[1], "continuous" in texts[2]] == [True] * 3
