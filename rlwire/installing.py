@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import pkgutil
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 __all__ = ["LIBRARIES", "install", "uninstall"]
 
-# By import name (for RLlib, "rllib"): the drop-in, the package to install, and its modules.
+# By import name (for RLlib, "rllib"): a function that replaces the codec and returns a stack that
+# undoes it, the package to install, and its modules.
 LIBRARIES = {
-    "dm_env_rpc": (
-        "rlwire.dm_env_rpc.drop_in:dm_env_rpc_drop_in", "dm_env_rpc", ["dm_env_rpc"]
-    ),
+    "dm_env_rpc": ("rlwire.dm_env_rpc.drop_in:replace", "dm_env_rpc", ["dm_env_rpc"]),
     "msgpack_numpy": (
-        "rlwire.msgpack_numpy:msgpack_numpy_drop_in", "msgpack-numpy", ["msgpack_numpy", "msgpack"]
+        "rlwire.msgpack_numpy:replace_msgpack_numpy", "msgpack-numpy", ["msgpack_numpy", "msgpack"]
     ),
     "openpi_client": (
-        "rlwire.msgpack_numpy:openpi_client_drop_in", "openpi-client", ["openpi_client", "msgpack"]
+        "rlwire.msgpack_numpy:replace_openpi_client", "openpi-client", ["openpi_client", "msgpack"]
     ),
-    "lerobot": ("rlwire.lerobot:lerobot_drop_in", "lerobot", ["lerobot", "torch"]),
-    "rllib": ("rlwire.rllink.drop_in:rllib_drop_in", "'ray[rllib]'", ["ray"]),
+    "lerobot": ("rlwire.lerobot:replace_lerobot", "lerobot", ["lerobot", "torch"]),
+    "rllib": ("rlwire.rllink.drop_in:replace", "'ray[rllib]'", ["ray"]),
 }  # fmt: skip
 
 _lock = threading.Lock()
+_installed: dict[str, tuple[ExitStack, dict[str, Any]]] = {}
 
 
 def install(library: str, **options: Any) -> None:
     """Make `library` use rlwire's codec; see `rlwire.install`."""
+    replace, package, wanted = _drop_in(library)
     with _lock:
-        drop_in = _drop_in(library)
-        _, package, wanted = LIBRARIES[library]
+        if library in _installed:
+            before = _installed[library][1]
+            if before != options:
+                raise RuntimeError(f"installed with {before}, not {options}: uninstall it")
+            return
         try:
-            drop_in.install(**options)
+            _installed[library] = pkgutil.resolve_name(replace)(**options), options
         except ImportError as error:
             missing = (error.name or "").partition(".")[0]
             if missing not in wanted:
@@ -44,12 +49,14 @@ def install(library: str, **options: Any) -> None:
 
 def uninstall(library: str) -> None:
     """Undo `install`; does nothing if `library` is not installed."""
+    _drop_in(library)
     with _lock:
-        _drop_in(library).uninstall()
+        if library in _installed:
+            _installed.pop(library)[0].close()
 
 
-def _drop_in(library: str) -> Any:
+def _drop_in(library: str) -> tuple[str, str, list[str]]:
     if not isinstance(library, str) or library not in LIBRARIES:
         known = ", ".join(map(repr, LIBRARIES))
         raise ValueError(f"no drop-in for {library!r}; expected one of {known}")
-    return pkgutil.resolve_name(LIBRARIES[library][0])
+    return LIBRARIES[library]

@@ -22,7 +22,7 @@ from rlwire.buffers import joined
 from rlwire.codecs.lerobot import PICKLES, Codec, NotLoaded, different
 from rlwire.errors import LimitExceeded
 from rlwire.limits import DEFAULT, Limits
-from rlwire.msgpack_numpy import DropIn, replace_code
+from rlwire.msgpack_numpy import replace_code
 
 # Code that runs in `lerobot.transport.utils`.
 _rlwire: Any = None
@@ -86,7 +86,7 @@ def _receive(
     return None
 
 
-def _replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack:
+def replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack:
     """Replace the code of the functions, and `pickle` in the modules that call it themselves."""
     from lerobot.transport import utils
 
@@ -115,6 +115,3 @@ def _replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack
         undo.close()
         raise
     return undo
-
-
-lerobot_drop_in = DropIn(_replace_lerobot)

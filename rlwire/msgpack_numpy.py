@@ -227,25 +227,6 @@ def patch() -> None:
         setattr(msgpack, name, globals()[name])
 
 
-class DropIn:
-    """`install` and `uninstall` of a library; `replace` returns a stack that undoes it."""
-
-    def __init__(self, replace: Callable[..., contextlib.ExitStack]) -> None:
-        self._replace = replace
-        self._installed: tuple[contextlib.ExitStack, dict[str, Any]] | None = None
-
-    def install(self, **options: Any) -> None:
-        if self._installed is None:
-            self._installed = self._replace(**options), options
-        elif self._installed[1] != options:
-            raise RuntimeError(f"installed with {self._installed[1]}, not {options}: uninstall it")
-
-    def uninstall(self) -> None:
-        if self._installed is not None:
-            self._installed[0].close()
-            self._installed = None
-
-
 def replace_code(
     undo: contextlib.ExitStack, library: Any, codes: dict[str, Any], ours: SimpleNamespace
 ) -> None:
@@ -291,7 +272,7 @@ _CODE: dict[str, Any] = {
 }
 
 
-def _replace_msgpack_numpy(*, pickle: bool = False) -> contextlib.ExitStack:
+def replace_msgpack_numpy(*, pickle: bool = False) -> contextlib.ExitStack:
     """Replace the code of the library's functions, and `pack` of its packers.
 
     With `pickle` the library still pickles and unpickles object arrays: only for trusted peers.
@@ -341,7 +322,7 @@ def _replace_msgpack_numpy(*, pickle: bool = False) -> contextlib.ExitStack:
     return undo
 
 
-def _replace_openpi_client() -> contextlib.ExitStack:
+def replace_openpi_client() -> contextlib.ExitStack:
     """Replace the functions in the library's four partial objects, which keep their identity."""
     from openpi_client import msgpack_numpy as library
 
@@ -375,7 +356,3 @@ def _unless_given(option: str, ours: Any, theirs: Any) -> Any:
         return (theirs if option in kwargs else ours)(*args, **kwargs)
 
     return call
-
-
-msgpack_numpy_drop_in = DropIn(_replace_msgpack_numpy)
-openpi_client_drop_in = DropIn(_replace_openpi_client)

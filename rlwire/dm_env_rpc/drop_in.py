@@ -17,7 +17,6 @@ import numpy as np
 from rlwire.codecs.dm_env_rpc import AnyMessage, ProtoArray, decode_tensor, encode_tensor
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
-from rlwire.msgpack_numpy import DropIn
 
 # The package has no limits, and its values are in memory already.
 _LIMITS = Limits(message=2**31, expanded=2**40, string=2**31)
@@ -28,7 +27,7 @@ _MESSAGES = (AnyMessage, ProtoArray)
 _BYTES = {"int8s": np.dtype(np.int8), "uint8s": np.dtype(np.uint8)}
 
 
-def _replace() -> contextlib.ExitStack:
+def replace() -> contextlib.ExitStack:
     """Replace the package's packing; functions imported before stay the package's."""
     from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 
@@ -71,6 +70,3 @@ def _unpack_tensor(original: Callable[..., Any], reshape: Callable[..., Any]) ->
         return original(tensor_proto) if isinstance(value, _MESSAGES) else value
 
     return unpack_tensor
-
-
-dm_env_rpc_drop_in = DropIn(_replace)

@@ -16,13 +16,12 @@ from typing import Any
 from rlwire.codecs import msgpack
 from rlwire.codecs.rllink.frames import FRAME_MAXIMUM, HEAD, frame_size
 from rlwire.errors import RlwireError
-from rlwire.msgpack_numpy import DropIn
 from rlwire.transports.sockets import receive_exactly
 
 _NAMES = ("send_rllink_message", "get_rllink_message")
 
 
-def _replace() -> contextlib.ExitStack:
+def replace() -> contextlib.ExitStack:
     from ray.rllib.env.external import rllink
 
     for name in (*_NAMES, "RLlink"):
@@ -94,6 +93,3 @@ def _receiver(kinds: Any) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
             ) from error
 
     return get_rllink_message
-
-
-rllib_drop_in = DropIn(_replace)
