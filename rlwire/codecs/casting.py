@@ -66,9 +66,11 @@ def _fits(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
         return True
     if dtype.kind != "f":
         return False
-    # A larger integer is exact if a float's mantissa holds it without its trailing zero bits.
-    sizes = array.reshape(-1) if array.dtype.kind == "u" else np.abs(array.reshape(-1).astype("i8"))
-    sizes = sizes.astype(np.uint64)  # also correct for the least int64, which abs() keeps negative
-    last = np.maximum(sizes & (~sizes + np.uint64(1)), np.uint64(1))
-    exact = bool((sizes // last >> np.uint64(np.finfo(dtype).nmant + 1) == 0).all())
-    return exact and max(-least, most) <= int(np.finfo(dtype).max)
+    return keeps(array, dtype)
+
+
+def keeps(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether each number stays the same in `dtype`, a dtype of real numbers."""
+    with np.errstate(all="ignore"):
+        converted = array.astype(dtype)
+    return bool(converted.tolist() == array.tolist())  # Python compares ints with floats exactly

@@ -11,6 +11,7 @@ import enum
 import re
 from collections.abc import Iterable
 from typing import TypeAlias
+from urllib.parse import unquote_to_bytes
 
 from rlwire.errors import DecodeError, EncodeError, quoted
 
@@ -87,14 +88,7 @@ def encode_message(text: str) -> str:
 
 def decode_message(text: str) -> str:
     """Return the text of a ``grpc-message``; keeps invalid escapes as they are."""
-    if "%" not in text and text.isascii():
-        return text
-    data = re.sub(
-        rb"%([0-9A-Fa-f]{2})",
-        lambda found: bytes([int(found[1], 16)]),
-        text.encode("latin-1", "replace"),
-    )
-    return data.decode("utf-8", "replace")
+    return unquote_to_bytes(text.encode("latin-1", "replace")).decode("utf-8", "replace")
 
 
 def decode_timeout(text: str) -> float:

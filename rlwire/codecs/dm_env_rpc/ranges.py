@@ -8,16 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from rlwire.codecs.casting import keeps
 from rlwire.codecs.dm_env_rpc.values import DataType, TensorSpec, data_type, numpy_dtype
 from rlwire.errors import EncodeError, quoted
 
 __all__ = ["Bounds", "bounds", "check_bounds", "make_spec"]
-
-_NUMBERS: dict[int, np.dtype[Any]] = {
-    number: numpy_dtype(number)
-    for number in DataType
-    if DataType.FLOAT <= number <= DataType.UINT64
-}
 
 
 class Bounds(NamedTuple):
@@ -42,11 +37,10 @@ def _shown(spec: TensorSpec) -> str:
 
 
 def _number_type(spec: TensorSpec) -> np.dtype[Any]:
-    dtype = _NUMBERS.get(spec.dtype)
-    if dtype is None:
+    if not DataType.FLOAT <= spec.dtype <= DataType.UINT64:
         name = spec.dtype.name if isinstance(spec.dtype, DataType) else f"number {spec.dtype}"
         raise EncodeError(f"{_shown(spec)} has the non-numeric type {name}, which has no bounds")
-    return dtype
+    return numpy_dtype(spec.dtype)
 
 
 def _received(spec: TensorSpec, which: str, bound: Any, dtype: np.dtype[Any]) -> Any:
@@ -176,17 +170,8 @@ def _given(spec: TensorSpec, which: str, bound: Any) -> Any:
 
 def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
     """Return whether all numbers are in the dtype's range, and integers for an integer dtype."""
-    if not array.size:
-        return True
-    if np.isnan(array).any():
-        return False
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return bool(np.isfinite(array[np.isfinite(array)].astype(dtype)).all())
-    if array.dtype.kind == "f" and not (
-        np.isfinite(array).all() and np.array_equal(array, np.floor(array))
-    ):
-        return False
-    info = np.iinfo(dtype)
-    # As Python integers, because NumPy compares uint64 with int64 as floats.
-    return info.min <= int(array.min()) and int(array.max()) <= info.max
+    if dtype.kind != "f":
+        return keeps(array, dtype)
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    return not np.isnan(array).any() and np.array_equal(np.isinf(converted), np.isinf(array))

@@ -55,15 +55,12 @@ static inline size_t rlw_number_size(rlw_number kind) {
 }
 
 /* The range of an integer kind. */
-static inline int64_t rlw_number_least(rlw_number kind) {
-    static const int64_t least[] = {INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN};
-    return kind <= RLW_INT64 ? least[kind - RLW_INT8] : 0;
+static inline uint64_t rlw_number_most(rlw_number kind) {
+    return UINT64_MAX >> (64 - 8 * rlw_number_size(kind) + (kind <= RLW_INT64));
 }
 
-static inline uint64_t rlw_number_most(rlw_number kind) {
-    static const uint64_t most[] = {INT8_MAX,  INT16_MAX,  INT32_MAX,  INT64_MAX,
-                                    UINT8_MAX, UINT16_MAX, UINT32_MAX, UINT64_MAX};
-    return most[kind - RLW_INT8];
+static inline int64_t rlw_number_least(rlw_number kind) {
+    return kind <= RLW_INT64 ? -(int64_t)rlw_number_most(kind) - 1 : 0;
 }
 
 /* Stores an integer of this kind, given its two's complement. */

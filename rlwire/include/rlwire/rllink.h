@@ -36,17 +36,11 @@ typedef enum rlw_rllink_kind {
 
 /* Returns the name of a kind on the wire. */
 static inline const char *rlw_rllink_name(rlw_rllink_kind kind) {
-    switch (kind) {
-    case RLW_RLLINK_PING: return "PING";
-    case RLW_RLLINK_GET_CONFIG: return "GET_CONFIG";
-    case RLW_RLLINK_GET_STATE: return "GET_STATE";
-    case RLW_RLLINK_EPISODES: return "EPISODES";
-    case RLW_RLLINK_EPISODES_AND_GET_STATE: return "EPISODES_AND_GET_STATE";
-    case RLW_RLLINK_PONG: return "PONG";
-    case RLW_RLLINK_SET_CONFIG: return "SET_CONFIG";
-    case RLW_RLLINK_SET_STATE: return "SET_STATE";
-    }
-    return "";
+    static const char *const names[] = {
+        "PING", "GET_CONFIG", "GET_STATE", "EPISODES", "EPISODES_AND_GET_STATE", "PONG",
+        "SET_CONFIG", "SET_STATE",
+    };
+    return (unsigned)kind <= RLW_RLLINK_SET_STATE ? names[kind] : "";
 }
 
 /* ---- reading ---- */
