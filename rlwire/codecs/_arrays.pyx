@@ -66,33 +66,20 @@ cdef enum:
     KINDS = 32
     ITEMSIZES = 33
 
-cdef PyObject *_PLAIN[KINDS * ITEMSIZES]
-
-
-cdef inline PyObject **_plain(char kind, size_t itemsize) noexcept:
-    return &_PLAIN[(kind & (KINDS - 1)) * ITEMSIZES + itemsize]
-
-
-cdef int _fill_plain() except -1:
-    # Where a long double is a double, the double overwrites it.
-    for name in ("g", "G", "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
-                 "c8", "c16"):
-        descr = np.dtype(name)
-        if descr.itemsize < ITEMSIZES:
-            Py_INCREF(descr)
-            _plain(ord(descr.kind), descr.itemsize)[0] = <PyObject *> descr
-    return 0
-
-
-_fill_plain()
+cdef list _PLAIN = [None] * (KINDS * ITEMSIZES)
+# Where a long double is a double, the double overwrites it.
+for _name in ("g", "G", "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8",
+              "c16"):
+    _descr = np.dtype(_name)
+    if _descr.itemsize < ITEMSIZES:
+        _PLAIN[(ord(_descr.kind) & (KINDS - 1)) * ITEMSIZES + _descr.itemsize] = _descr
 
 
 cdef cnp.dtype plain_dtype(char kind, size_t itemsize):
     """Return the dtype of numbers or booleans in this host's order; None if it has none."""
-    cdef PyObject *found = NULL
-    if kind >= c"a" and itemsize < ITEMSIZES:
-        found = _plain(kind, itemsize)[0]
-    return None if found == NULL else <cnp.dtype> found
+    if kind < c"a" or itemsize >= ITEMSIZES:
+        return None
+    return <cnp.dtype> _PLAIN[(kind & (KINDS - 1)) * ITEMSIZES + <Py_ssize_t> itemsize]
 
 
 cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):

@@ -56,7 +56,6 @@ cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,
 # Decodes UTF-8 or raises UnicodeDecodeError. Returns None if `budget`, which may be NULL, is
 # exceeded: raise over_budget(budget, wide_size(data, size), ...).
 cdef str text_of(const uint8_t *data, size_t size, Budget *budget)
-cdef str valid_text(const uint8_t *data, size_t size, Budget *budget)  # for valid UTF-8
 cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept
 cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept
 cdef str key_of(const uint8_t *data, size_t size, Budget *budget)

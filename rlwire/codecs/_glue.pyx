@@ -1,12 +1,10 @@
 """Conversions from C to Python: faults to exceptions, UTF-8 to str, paths, `Limits.expanded`."""
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from cpython.mem cimport PyMem_Calloc
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from rlwire.kernels cimport *
 
@@ -45,31 +43,6 @@ cdef extern from *:
         return (uint32_t)((hash ^ hash >> 29) * 0x85EBCA6B85EBCA6Bu >> 55); /* 9 bits: KEY_SLOTS */
     }
 
-    /* Keys are short: comparing a few overlapping words is faster than calling memcmp. */
-    static inline int rlw_same_key(const uint8_t *a, const uint8_t *b, size_t size) {
-        if (size >= 8) {
-            uint64_t x, y, differ = 0;
-            size_t i;
-            for (i = 0; i < size - 8; i += 8) {
-                memcpy(&x, a + i, 8);
-                memcpy(&y, b + i, 8);
-                differ |= x ^ y;
-            }
-            memcpy(&x, a + size - 8, 8);
-            memcpy(&y, b + size - 8, 8);
-            return (differ | (x ^ y)) == 0;
-        }
-        if (size >= 4) {
-            uint32_t w, x, y, z;
-            memcpy(&w, a, 4);
-            memcpy(&x, b, 4);
-            memcpy(&y, a + size - 4, 4);
-            memcpy(&z, b + size - 4, 4);
-            return ((w ^ x) | (y ^ z)) == 0;
-        }
-        return a[0] == b[0] && a[size / 2] == b[size / 2] && a[size - 1] == b[size - 1];
-    }
-
     typedef struct rlw_wide { /* the str that UTF-8 decodes to */
         size_t count;
         unsigned width; /* bytes per character */
@@ -97,20 +70,7 @@ cdef extern from *:
         if (!text) return NULL;
     #define RLW_FILL(type) do { \
             type *to = (type *)PyUnicode_DATA(text), *last = to + wide.count; \
-            while (p < end && to < last) { \
-                uint32_t c = *p++; \
-                if (c >= 0xF0 && sizeof(type) == 4 && end - p >= 3) { \
-                    c = (c & 7) << 18 | (p[0] & 0x3Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu); \
-                    if (c > 0x10FFFF) c = 0xFFFD; \
-                    p += 3; \
-                } else if (c >= 0xE0 && sizeof(type) > 1 && end - p >= 2) { \
-                    c = (c & 15) << 12 | (p[0] & 0x3Fu) << 6 | (p[1] & 0x3Fu); \
-                    p += 2; \
-                } else if (c >= 0xC0 && p < end) { \
-                    c = (c & 31) << 6 | (*p++ & 0x3Fu); \
-                } \
-                *to++ = (type)c; \
-            } \
+            while (p < end && to < last) *to++ = (type)rlw_utf8_next(&p, end); \
             while (to < last) *to++ = 0; \
         } while (0)
         if (wide.width == 4) RLW_FILL(Py_UCS4);
@@ -125,7 +85,6 @@ cdef extern from *:
         unsigned width
     rlw_wide rlw_measure_utf8(const uint8_t *p, size_t size) noexcept
     str rlw_decode_utf8(const uint8_t *p, size_t size, rlw_wide wide)
-    bint rlw_same_key(const uint8_t *a, const uint8_t *b, size_t size) noexcept
     uint32_t rlw_key_slot(const uint8_t *p, size_t size) noexcept
     bint RLW_KEY_CACHE
     const uint8_t *rlw_ascii_data(object text) noexcept
@@ -209,6 +168,7 @@ cdef object over_budget(const Budget *budget, object size, int64_t offset, str p
 
 cdef str text_of(const uint8_t *data, size_t size, Budget *budget):
     cdef size_t bad
+    cdef rlw_wide wide
     if rlw_is_ascii(data, size):
         text = PyUnicode_New(<Py_ssize_t> size, 127)
         memcpy(<void *> rlw_ascii_data(text), data, size)
@@ -222,13 +182,9 @@ cdef str text_of(const uint8_t *data, size_t size, Budget *budget):
             problem.start += bad
             problem.end += bad
             raise
-    return valid_text(data, size, budget)
-
-
-cdef str valid_text(const uint8_t *data, size_t size, Budget *budget):
-    cdef rlw_wide wide = rlw_measure_utf8(data, size)
-    cdef uint64_t made = wide.count * wide.width
-    if made > size and budget != NULL and not afford(budget, made):
+    wide = rlw_measure_utf8(data, size)
+    if wide.count * wide.width > size and budget != NULL \
+            and not afford(budget, wide.count * wide.width):
         return None
     return rlw_decode_utf8(data, size, wide)
 
@@ -243,17 +199,17 @@ cdef enum:
     KEY_SLOTS = 512
     KEY_LONGEST = 32
 
-cdef PyObject **_keys = <PyObject **> PyMem_Calloc(KEY_SLOTS, sizeof(PyObject *))
+cdef list _keys = [""] * KEY_SLOTS
 
 
 cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept:
     """Return a cached key (borrowed), or NULL."""
     cdef PyObject *known
-    if not RLW_KEY_CACHE or size == 0 or size > KEY_LONGEST or _keys == NULL:
+    if not RLW_KEY_CACHE or size == 0 or size > KEY_LONGEST:
         return NULL
-    known = _keys[rlw_key_slot(data, size)]
-    if known != NULL and <size_t> rlw_ascii_size(<object> known) == size \
-            and rlw_same_key(rlw_ascii_data(<object> known), data, size):
+    known = PySequence_Fast_GET_ITEM(_keys, rlw_key_slot(data, size))
+    if <size_t> rlw_ascii_size(<object> known) == size \
+            and memcmp(rlw_ascii_data(<object> known), data, size) == 0:
         return known
     return NULL
 
@@ -261,16 +217,11 @@ cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept:
 cdef str key_of(const uint8_t *data, size_t size, Budget *budget):
     """Do what text_of() does, with the cache."""
     cdef PyObject *known = known_key(data, size)
-    cdef PyObject **slot
     if known != NULL:
         return <str> known
     text = text_of(data, size, budget)
-    if RLW_KEY_CACHE and 0 < size <= KEY_LONGEST and _keys != NULL and rlw_is_ascii(data, size):
-        slot = &_keys[rlw_key_slot(data, size)]
-        known = slot[0]
-        Py_INCREF(text)
-        slot[0] = <PyObject *> text
-        Py_XDECREF(known)
+    if RLW_KEY_CACHE and 0 < size <= KEY_LONGEST and rlw_is_ascii(data, size):
+        _keys[<Py_ssize_t> rlw_key_slot(data, size)] = text
     return text
 
 

@@ -12,9 +12,11 @@ from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from rlwire.codecs._glue cimport ITEM, key_of, over_budget, wide_size
-from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, fill_options, look, measure, measure_flat,
-                                               read_flat, release, take, write)
+from rlwire.codecs._glue cimport ITEM
+from rlwire.codecs._output cimport put_ok
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, field_bytes, fill_options, look, measure,
+                                               measure_flat, read_flat, read_text, release, take,
+                                               write)
 from rlwire.codecs.dm_env_rpc.wire cimport *
 from rlwire.kernels cimport *
 
@@ -195,14 +197,8 @@ cdef _Choice _PROPERTY_RESPONSE = _Choice(
 )
 
 
-cdef int _checked(rlw_status status) except -1:
-    if status != RLW_OK:
-        raise MemoryError()
-    return 0
-
-
 cdef int _put_varint(rlw_writer *w, uint64_t value) except -1:
-    _checked(rlw_reserve(w, RLW_VARINT_ROOM))
+    put_ok(rlw_reserve(w, RLW_VARINT_ROOM))
     w.at = rlw_store_varint(w.at, value)
     return 0
 
@@ -214,7 +210,7 @@ cdef int _put_tag(rlw_writer *w, uint32_t number, rlw_wire wire) except -1:
 cdef int _put_data(rlw_writer *w, uint32_t number, const void *data, size_t size) except -1:
     _put_tag(w, number, RLW_WIRE_BYTES)
     _put_varint(w, size)
-    return _checked(rlw_put(w, data, size))
+    return put_ok(rlw_put(w, data, size))
 
 
 cdef int _put_bytes(rlw_writer *w, uint32_t number, bytes data) except -1:
@@ -231,24 +227,13 @@ cdef const char *_utf8(object text, Py_ssize_t *size, Maxima *maxima,
     except UnicodeEncodeError as problem:
         raise EncodeError(f"a string is not valid Unicode: {problem}",
                           path=path_of(path)) from None
-    if <uint64_t> size[0] > maxima.string:
-        raise LimitExceeded("string", maxima.string, size[0], path=path_of(path))
+    if <uint64_t> size[0] > maxima.most.string:
+        raise LimitExceeded("string", maxima.most.string, size[0], path=path_of(path))
     return data
-
-
-cdef int _count(Maxima *maxima, const Step *path) except -1:
-    maxima.items += 1
-    if maxima.items > maxima.most_items:
-        raise LimitExceeded("items", maxima.most_items, maxima.items, path=path_of(path))
-    return 0
 
 
 cdef object _not_a(str expected, object value, const Step *path):
     return EncodeError(f"expected {expected}, not {type(value).__qualname__}", path=path_of(path))
-
-
-cdef bytes _written(rlw_writer *w):
-    return PyBytes_FromStringAndSize(<char *> w.start, rlw_written(w))
 
 
 cdef bytes _numbers(_Field field, object value, Maxima *maxima, const Step *path):
@@ -260,15 +245,15 @@ cdef bytes _numbers(_Field field, object value, Maxima *maxima, const Step *path
     try:
         for item in _iterated(value, path):
             if field.kind == UIDS:
-                _count(maxima, &step)
+                count_sent(maxima, &step)
                 _put_varint(&w, uid_of(item, &step))
             else:
                 # A negative number is sent with all 64 bits.
                 _put_varint(&w, <uint64_t> int32_of(item, &step))
             step.index += 1
-        if field.kind == DIMENSIONS and step.index > maxima.dims:
-            raise LimitExceeded("dims", maxima.dims, step.index, path=path_of(path))
-        return _written(&w)
+        if field.kind == DIMENSIONS and step.index > maxima.most.dims:
+            raise LimitExceeded("dims", maxima.most.dims, step.index, path=path_of(path))
+        return PyBytes_FromStringAndSize(<char *> w.start, rlw_written(&w))
     finally:
         rlw_writer_free(&w)
 
@@ -300,14 +285,14 @@ cdef int _put_tensor(rlw_writer *w, _Field field, object message, object value, 
             if field.kind == BOUND:
                 measure_flat(&tensor, value, kind)
             else:
-                measure(&tensor, value, 0, maxima.dims)
+                measure(&tensor, value, 0, maxima.most.dims)
         except (EncodeError, LimitExceeded) as problem:
             raise placed(problem, NULL, path) from None
-        if tensor.sizes.whole > maxima.message:
-            raise LimitExceeded("message", maxima.message, tensor.sizes.whole, path=path_of(path))
+        if tensor.sizes.whole > maxima.most.message:
+            raise LimitExceeded("message", maxima.most.message, tensor.sizes.whole, path=path_of(path))
         _put_tag(w, field.number, RLW_WIRE_BYTES)
         _put_varint(w, tensor.sizes.whole)
-        _checked(rlw_reserve(w, tensor.sizes.whole))
+        put_ok(rlw_reserve(w, tensor.sizes.whole))
         w.at = write(&tensor, w.at)
     finally:
         release(&tensor)
@@ -325,7 +310,7 @@ cdef bytes _body(_Message message, object value, Maxima *maxima, const Step *pat
     try:
         for field in message.fields:
             _put_field(&w, field, value, maxima, path)
-        return _written(&w)
+        return PyBytes_FromStringAndSize(<char *> w.start, rlw_written(&w))
     finally:
         rlw_writer_free(&w)
 
@@ -348,9 +333,7 @@ cdef int _put_field(rlw_writer *w, _Field field, object message, Maxima *maxima,
         if packed:
             _put_bytes(w, field.number, packed)
     elif field.is_in(VARINTS):
-        number = 1 if field.kind == FLAG and value else 0
-        if field.kind != FLAG:
-            number = int32_of(value, &step)
+        number = bool(value) if field.kind == FLAG else int32_of(value, &step)
         if number != 0:
             _put_tag(w, field.number, RLW_WIRE_VARINT)
             _put_varint(w, <uint64_t> number)
@@ -382,7 +365,7 @@ cdef int _put_messages(rlw_writer *w, _Field field, object messages, Maxima *max
                        const Step *path) except -1:
     cdef Step step = below(path, NULL)
     for message in _iterated(messages, path):
-        _count(maxima, &step)
+        count_sent(maxima, &step)
         _put_bytes(w, field.number, _body(field.sub, message, maxima, &step))
         step.index += 1
     return 0
@@ -396,13 +379,13 @@ cdef int _put_specs(rlw_writer *w, _Field field, object specs, Maxima *maxima,
     cdef bytes spec_bytes
     for uid, spec in _entries(specs, path):
         step.index = uid_of(uid, path)
-        _count(maxima, &step)
+        count_sent(maxima, &step)
         key_size = key_of_uid(key, step.index)
         spec_bytes = _body(field.sub, spec, maxima, &step)
         size = PyBytes_GET_SIZE(spec_bytes)
         _put_tag(w, field.number, RLW_WIRE_BYTES)
         _put_varint(w, key_size + 1 + rlw_varint_size(size) + size)
-        _checked(rlw_put(w, key, key_size))
+        put_ok(rlw_put(w, key, key_size))
         _put_bytes(w, 2, spec_bytes)
     return 0
 
@@ -411,8 +394,6 @@ cdef int _add_tensors(Draft *draft, _Field field, object tensors, Maxima *maxima
                       const Step *path) except -1:
     cdef Step step = below(path, NULL)
     cdef Entry *entry
-    cdef rlw_writer w
-    cdef uint8_t room[64]
     cdef const char *text
     cdef Py_ssize_t size = 0
     for key, value in _entries(tensors, path):
@@ -424,12 +405,7 @@ cdef int _add_tensors(Draft *draft, _Field field, object tensors, Maxima *maxima
         text = _utf8(key, &size, maxima, path)
         step.key = <void *> key
         entry = add_tensor(draft, value, 0, maxima, &step)
-        rlw_writer_init(&w, room, sizeof(room))
-        try:
-            _put_data(&w, 1, text, size)
-            encoded = _written(&w)
-        finally:
-            rlw_writer_free(&w)
+        encoded = field_bytes(1, text, size)
         Py_INCREF(encoded)
         entry.owner = <PyObject *> encoded
         entry.key = <const uint8_t *> PyBytes_AS_STRING(encoded)
@@ -507,20 +483,10 @@ def encode_property_response(message, *, limits=None):
 
 
 cdef str _text(Input *input, const rlw_field *f, const Step *path):
-    if f.size > input.tensors.string:
-        raise LimitExceeded("string", input.tensors.string, f.size,
-                            offset=offset_of(input, f.at), path=path_of(path))
-    cdef str text
     try:
-        text = key_of(f.data, f.size, &input.tensors.budget)
-    except UnicodeDecodeError as problem:
-        raise DecodeError(f"a string is not UTF-8: {problem.reason}",
-                          offset=offset_of(input, f.data + <Py_ssize_t> problem.start),
-                          path=path_of(path)) from None
-    if text is None:
-        raise over_budget(&input.tensors.budget, wide_size(f.data, f.size),
-                          offset_of(input, f.at), path_of(path))
-    return text
+        return read_text(f.data, f.size, input.start, &input.tensors)
+    except (DecodeError, LimitExceeded) as problem:
+        raise placed(problem, input, path) from None
 
 
 cdef object _tensor(Input *input, const uint8_t *data, size_t size, const Step *path):
@@ -554,20 +520,17 @@ cdef object _bound(Input *input, const uint8_t *data, size_t size, tuple shape,
 
 cdef int _read_dimensions(Input *input, const rlw_field *f, list shape, const Step *path) except -1:
     cdef rlw_cursor c
-    cdef uint64_t size = f.value
-    if f.wire == RLW_WIRE_BYTES:
-        rlw_cursor_init(&c, f.data, f.size)
-    else:  # of another wire type: skipped
-        rlw_cursor_init(&c, NULL, 0)
-    while f.wire == RLW_WIRE_VARINT or c.at < c.end:
-        if f.wire != RLW_WIRE_VARINT and rlw_take_varint(&c, &size) != RLW_OK:
+    cdef uint64_t size = 0
+    if f.wire != RLW_WIRE_BYTES and f.wire != RLW_WIRE_VARINT:
+        return 0
+    rlw_cursor_init(&c, f.data, f.size)
+    while c.at < c.end:
+        if rlw_take_varint(&c, &size) != RLW_OK:
             fault(input, &c.fault, path)
         if <uint32_t> len(shape) >= input.tensors.dims:
             raise LimitExceeded("dims", input.tensors.dims, len(shape) + 1,
                                 offset=offset_of(input, f.at), path=path_of(path))
         shape.append(<int32_t> <uint32_t> size)
-        if f.wire == RLW_WIRE_VARINT:
-            break
     return 0
 
 
@@ -748,7 +711,8 @@ cdef uint32_t find_member(bint response, Input *input, const uint8_t *data, size
     return 0 if field is None else field.number
 
 
-cdef object _decode(_Choice choice, object buffer, object copy, object limits):
+cdef object _decode(_Choice choice, object buffer, object copy, object limits, bint whole=True):
+    """Return the payload, or unless `whole` its name; None if there is none."""
     cdef Input input
     cdef Py_buffer view
     cdef size_t size = 0
@@ -759,8 +723,8 @@ cdef object _decode(_Choice choice, object buffer, object copy, object limits):
     open_buffer(&input, buffer, &view, &size)
     try:
         field = _find(choice, &input, input.start, size, &span, &path)
-        if field is None:
-            return None
+        if field is None or not whole:
+            return None if field is None else field.name
         return _single(field, &input, &span, field.number, input.start + size, (), &path)
     finally:
         PyBuffer_Release(&view)
@@ -778,19 +742,7 @@ def request_kind(buffer, *, limits=None):
 
     Decodes no tensors. Raises what `decode_request` raises.
     """
-    cdef Input input
-    cdef Py_buffer view
-    cdef size_t size = 0
-    cdef Span span
-    cdef Step path
-    cdef _Field field
-    fill_options(&input.tensors, True, limits)
-    open_buffer(&input, buffer, &view, &size)
-    try:
-        field = _find(_REQUEST, &input, input.start, size, &span, &path)
-        return None if field is None else field.name
-    finally:
-        PyBuffer_Release(&view)
+    return _decode(_REQUEST, buffer, True, limits, False)
 
 
 def decode_request(buffer, *, copy=True, limits=None):

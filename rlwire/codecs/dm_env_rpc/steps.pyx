@@ -16,8 +16,10 @@ cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport VIEW_LEAST
 from rlwire.codecs._glue cimport afford, open_range, over_budget
+from rlwire.codecs._output cimport put_ok
 from rlwire.codecs.dm_env_rpc.messages cimport find_member
-from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, dtype_of_kind, fill_options, look, shown_kind, take)
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, dtype_of_kind, field_bytes, fill_options,
+                                               look, shown_kind, take)
 from rlwire.codecs.dm_env_rpc.wire cimport *
 from rlwire.kernels cimport *
 
@@ -270,10 +272,7 @@ cdef class SpecManager:
         for uid in uids:
             end = rlw_store_varint(room, uid_of(PyNumber_Index(uid), NULL))
             packed += room[:end - room]
-        if not packed:
-            return b""
-        end = rlw_store_varint(room, len(packed))
-        return b"\x12" + room[:end - room] + packed  # field 2, packed
+        return field_bytes(2, packed, len(packed)) if packed else b""
 
     def names_of(self, uids):
         """Return the names of requested UIDs, each once; DecodeError for an unknown UID."""
@@ -445,9 +444,7 @@ cdef int _put_requested(SpecManager manager, Draft *draft, object requested) exc
                               "SpecManager.request")
     else:
         field = manager.request_uids(requested)
-    if rlw_put(&draft.fixed, PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field)) != RLW_OK:
-        raise MemoryError()
-    return 0
+    return put_ok(rlw_put(&draft.fixed, PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field)))
 
 
 def encode_step_request(SpecManager manager not None, actions, requested=b"", *,

@@ -13,6 +13,9 @@ cdef cnp.dtype dtype_of_kind(int kind)  # native; None if there is no such DataT
 cdef str shown_kind(int kind)  # "int32", for error texts
 
 
+cdef bytes field_bytes(int number, const char *data, Py_ssize_t size)  # a field that holds them
+
+
 # One value, measured and ready to write. It holds references, but no pointer into itself, so it can
 # move in memory.
 cdef struct Tensor:
@@ -58,6 +61,8 @@ cdef int fill_options(TensorOptions *out, object copy, object limits) except -1
 # count from `start`. Errors have no path.
 cdef int look(rlw_tensor *out, const uint8_t *data, size_t size, const uint8_t *start,
               const TensorOptions *options) except -1
+# Errors have no path.
+cdef str read_text(const uint8_t *data, size_t size, const uint8_t *start, TensorOptions *options)
 # Creates the value. Views keep `source` alive, which owns the memory.
 cdef object take(const rlw_tensor *tensor, const uint8_t *start, object source, bint writable,
                  TensorOptions *options)

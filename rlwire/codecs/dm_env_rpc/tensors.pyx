@@ -20,15 +20,16 @@ cimport numpy as cnp
 from rlwire.buffers cimport span_view
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, CopyMode, VIEW_LEAST, contiguous,
                                     copy_mode, memory_owner, new_array, view_array, wants_view)
-from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, over_budget, raise_fault, room_in,
-                                  text_of, wide_size)
+from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, key_of, over_budget, raise_fault,
+                                  room_in, wide_size)
+from rlwire.codecs._output cimport put_ok
 from rlwire.kernels cimport *
 
 import numpy as np
 
 from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray, numpy_dtype
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, checked
 
 cdef extern from *:
@@ -156,24 +157,27 @@ cdef object _not_unicode(object problem):
     return EncodeError(f"a string is not valid Unicode: {problem}")
 
 
+cdef bytes field_bytes(int number, const char *data, Py_ssize_t size):
+    cdef uint8_t head[11]
+    cdef Py_ssize_t head_size
+    head[0] = <uint8_t> (number << 3 | RLW_WIRE_BYTES)
+    head_size = rlw_store_varint(head + 1, size) - head
+    field = PyBytes_FromStringAndSize(NULL, head_size + size)
+    memcpy(PyBytes_AS_STRING(field), head, head_size)
+    memcpy(PyBytes_AS_STRING(field) + head_size, data, size)
+    return field
+
+
 cdef int _measure_text(Tensor *out, str text) except -1:
     cdef Py_ssize_t size = 0
     cdef const char *data
-    cdef uint8_t head[11]
-    cdef size_t head_size
-    cdef bytes item
     try:
         data = PyUnicode_AsUTF8AndSize(text, &size)
     except UnicodeEncodeError as problem:
         raise _not_unicode(problem) from None
     while size and data[size - 1] == 0:  # NumPy's strings have no trailing NULs
         size -= 1
-    head[0] = 1 << 3 | RLW_WIRE_BYTES
-    head_size = rlw_store_varint(head + 1, size) - head
-    item = PyBytes_FromStringAndSize(NULL, head_size + size)
-    memcpy(PyBytes_AS_STRING(item), head, head_size)
-    memcpy(PyBytes_AS_STRING(item) + head_size, data, size)
-    _own_bytes(out, item)
+    _own_bytes(out, field_bytes(1, data, size))
     out.kind = RLW_TENSOR_STRING
     out.count = 1
     return _finish(out, RLW_TENSOR_STRING, 0)
@@ -181,35 +185,26 @@ cdef int _measure_text(Tensor *out, str text) except -1:
 
 cdef bytes _texts(const uint32_t *characters, size_t width, size_t count):
     """Return the elements of an array of strings as fields of a payload."""
-    cdef uint64_t size = 0
-    cdef size_t i, length, row
-    cdef uint8_t *to
-    cdef uint8_t *end
-    cdef bytes fields
-    for i in range(count):
-        length = rlw_ucs4_trim(characters + i * width, width)
-        row = rlw_ucs4_size(characters + i * width, length)
-        if row == RLW_NOT_UNICODE:
-            raise EncodeError(f"element {i} of an array of strings is not valid Unicode")
-        size += 1 + rlw_varint_size(row) + row
-    if size > MOST:
-        raise LimitExceeded("message", MOST, size)
-    fields = PyBytes_FromStringAndSize(NULL, size)
-    to = <uint8_t *> PyBytes_AS_STRING(fields)
-    end = to + size
-    for i in range(count):
-        length = rlw_ucs4_trim(characters + i * width, width)
-        row = rlw_ucs4_size(characters + i * width, length)
-        if row == RLW_NOT_UNICODE or row + 1 + rlw_varint_size(row) > <size_t> (end - to):
-            raise EncodeError("an array of strings changed while it was encoded")
-        to[0] = 1 << 3 | RLW_WIRE_BYTES
-        to = rlw_store_varint(to + 1, row)
-        if rlw_ucs4_to_utf8(to, to + row, characters + i * width, length) != to + row:
-            raise EncodeError("an array of strings changed while it was encoded")
-        to += row
-    if to != end:
-        raise EncodeError("an array of strings changed while it was encoded")
-    return fields
+    cdef size_t i, length, size
+    cdef uint8_t room[256]
+    cdef rlw_writer w
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        for i in range(count):
+            length = rlw_ucs4_trim(characters + i * width, width)
+            size = rlw_ucs4_size(characters + i * width, length)
+            if size == RLW_NOT_UNICODE:
+                raise EncodeError(f"element {i} of an array of strings is not valid Unicode")
+            if rlw_written(&w) + size > MOST:
+                raise LimitExceeded("message", MOST, rlw_written(&w) + size)
+            put_ok(rlw_reserve(&w, 1 + RLW_VARINT_ROOM + size))
+            w.at[0] = 1 << 3 | RLW_WIRE_BYTES
+            w.at = rlw_store_varint(w.at + 1, size) + size
+            if rlw_ucs4_to_utf8(w.at - size, w.at, characters + i * width, length) != w.at:
+                raise EncodeError("an array of strings changed while it was encoded")
+        return PyBytes_FromStringAndSize(<char *> w.start, rlw_written(&w))
+    finally:
+        rlw_writer_free(&w)
 
 
 cdef object _any_of(object item):
@@ -218,21 +213,14 @@ cdef object _any_of(object item):
         return item
     descriptor = getattr(item, "DESCRIPTOR", None)
     if descriptor is None or not hasattr(item, "SerializeToString"):
-        text = repr(item)
         raise EncodeError(
-            f"an element of type {type(item).__qualname__} is not recognized "
-            f"({text if len(text) <= 100 else text[:97] + '...'}): expected numbers, booleans, "
-            f"strings or messages, all of one type and in a rectangular array"
+            f"an element of type {type(item).__qualname__} is not recognized ({quoted(item)}): "
+            f"expected numbers, booleans, strings or messages, all of one type and in a "
+            f"rectangular array"
         )
     if descriptor.full_name == "google.protobuf.Any":
         return AnyMessage(item.type_url, item.value)
     return AnyMessage("type.googleapis.com/" + descriptor.full_name, item.SerializeToString())
-
-
-cdef bytes _field(int number, bytes data):
-    cdef uint8_t room[12]
-    room[0] = <uint8_t> (number << 3 | RLW_WIRE_BYTES)
-    return room[:rlw_store_varint(room + 1, len(data)) - room] + data
 
 
 cdef bytes _put_any(object item):
@@ -242,7 +230,10 @@ cdef bytes _put_any(object item):
     except UnicodeEncodeError as problem:
         raise _not_unicode(problem) from None
     value = item.value
-    return _field(1, (_field(1, url) if url else b"") + (_field(2, value) if value else b""))
+    content = field_bytes(1, url, len(url)) if url else b""
+    if value:
+        content += field_bytes(2, value, len(value))
+    return field_bytes(1, content, len(content))
 
 
 cdef int _measure_any(Tensor *out, object items, object shape, bint compress,
@@ -400,31 +391,24 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
 
 cdef int _measure_int(Tensor *out, object value, int want) except -1:
     """Measure a Python int if the kind represents it exactly; else return 0."""
-    cdef int overflow = 0
+    cdef int overflow = 0, kind = want or RLW_TENSOR_INT64
     cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
-    cdef int32_t number32
-    cdef float float32
-    cdef double float64
-    if overflow:
+    cdef uint32_t number32 = <uint32_t> number
+    cdef float float32 = <float> number
+    cdef double float64 = <double> number
+    if overflow or kind > RLW_TENSOR_UINT64 or not _LEAST[kind] <= number <= _MOST[kind]:
         return 0
-    if want == 0 or want == RLW_TENSOR_INT64 or want == RLW_TENSOR_UINT64 and number >= 0:
-        memcpy(out.room, &number, 8)
-    elif (want == RLW_TENSOR_INT32 and -INT32_MAX <= number <= INT32_MAX
-          or want == RLW_TENSOR_UINT32 and 0 <= number <= INT32_MAX):
-        number32 = <int32_t> number
-        memcpy(out.room, &number32, 4)
-    elif (want == RLW_TENSOR_INT8 and -127 <= number <= 127
-          or want == RLW_TENSOR_UINT8 and 0 <= number <= 255):
-        out.room[0] = <uint8_t> number
-    elif want == RLW_TENSOR_FLOAT and -0x1000000 <= number <= 0x1000000:
-        float32 = <float> number
+    if kind == RLW_TENSOR_FLOAT:
         memcpy(out.room, &float32, 4)
-    elif want == RLW_TENSOR_DOUBLE and -0x20000000000000 <= number <= 0x20000000000000:
-        float64 = <double> number
+    elif kind == RLW_TENSOR_DOUBLE:
         memcpy(out.room, &float64, 8)
+    elif rlw_tensor_itemsize(kind) == 1:
+        out.room[0] = <uint8_t> number
+    elif rlw_tensor_itemsize(kind) == 4:
+        memcpy(out.room, &number32, 4)
     else:
-        return 0
-    _measure_room(out, want or RLW_TENSOR_INT64)
+        memcpy(out.room, &number, 8)
+    _measure_room(out, kind)
     return 1
 
 
@@ -544,6 +528,12 @@ cdef int _encode(Tensor *out, object value, object dtype, bint try_compress,
     return 0
 
 
+cdef bytes _whole(const Tensor *tensor):
+    encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
+    write(tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
+    return encoded
+
+
 def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
     """Return a value as the bytes of a Tensor message.
 
@@ -562,9 +552,7 @@ def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
     cdef Tensor tensor
     try:
         _encode(&tensor, value, dtype, try_compress, limits)
-        encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
-        write(&tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
-        return encoded
+        return _whole(&tensor)
     finally:
         release(&tensor)
 
@@ -595,37 +583,29 @@ def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
     change the array before it is sent. Raises what `encode_tensor` raises.
     """
     cdef Tensor tensor
-    cdef uint8_t head[32 * 10 + 16]
-    cdef uint8_t tail[32 * 10 + 16]
-    cdef Py_ssize_t head_size, tail_size
+    cdef uint8_t room[32 * 10 + 32]  # of what surrounds the elements
+    cdef uint8_t *at
     try:
         _encode(&tensor, value, dtype, try_compress, limits)
         if not is_memory(&tensor, VIEW_LEAST):
-            encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
-            write(&tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
-            return [encoded]
-        head_size = rlw_tensor_put_head(head, tensor.field, tensor.kind, &tensor.sizes) - head
-        tail_size = rlw_tensor_put_tail(tail, tensor.shape, tensor.dims, &tensor.sizes) - tail
-        return [
-            PyBytes_FromStringAndSize(<char *> head, head_size),
-            view_of(&tensor),
-            PyBytes_FromStringAndSize(<char *> tail, tail_size),
-        ]
+            return [_whole(&tensor)]
+        at = rlw_tensor_put_head(room, tensor.field, tensor.kind, &tensor.sizes)
+        head = room[:at - room]
+        at = rlw_tensor_put_tail(room, tensor.shape, tensor.dims, &tensor.sizes)
+        return [head, view_of(&tensor), room[:at - room]]
     finally:
         release(&tensor)
 
 
 cdef TensorOptions _last  # of the last call
-cdef tuple _last_arguments = (None, None)
+cdef object _last_limits = None
 
 
 cdef int fill_options(TensorOptions *out, object copy, object limits) except -1:
-    global _last, _last_arguments
-    cdef tuple last = _last_arguments
+    global _last, _last_limits
     limits = DEFAULT if limits is None else limits
-    if last[0] is not copy or last[1] is not limits:
+    if limits is not _last_limits:
         checked(limits)
-        out.copy = <CopyMode> copy_mode(copy)
         out.unshared = 0
         out.message = limits.message
         out.items, out.keys = limits.items, limits.keys
@@ -633,8 +613,9 @@ cdef int fill_options(TensorOptions *out, object copy, object limits) except -1:
         out.string = min(limits.string, 2**62)
         out.dims = limits.dims
         _last = out[0]
-        _last_arguments = copy, limits
+        _last_limits = limits
     out[0] = _last
+    out.copy = COPY_ALWAYS if copy is True else <CopyMode> copy_mode(copy)
     return 0
 
 
@@ -742,10 +723,15 @@ cdef int _check_text(const uint8_t *data, size_t size, const uint8_t *start,
     return 0
 
 
-cdef str _read_text(const uint8_t *data, size_t size, const uint8_t *start,
-                    TensorOptions *options):
-    """Return a text as str; UnicodeDecodeError if another process has changed it meanwhile."""
-    cdef str text = text_of(data, size, &options.budget)
+cdef str read_text(const uint8_t *data, size_t size, const uint8_t *start, TensorOptions *options):
+    cdef str text
+    if size > options.string:
+        raise LimitExceeded("string", options.string, size, offset=data - start)
+    try:
+        text = key_of(data, size, &options.budget)
+    except UnicodeDecodeError as problem:
+        raise DecodeError(f"a string is not UTF-8: {problem.reason}",
+                          offset=(data - start) + <Py_ssize_t> problem.start) from None
     if text is None:
         raise over_budget(&options.budget, wide_size(data, size), data - start, "")
     return text
@@ -772,14 +758,11 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptio
         rlw_tensor_items_init(&items, tensor)
         if not rlw_tensor_next(&items, &data, &size):
             raise _changed(tensor, start)
-        try:
-            # Two more copies of it: by rstrip(), and NumPy's.
-            made = 2 * size if length == size else 8 * length
-            if not afford(&options.budget, made):
-                raise over_budget(&options.budget, made, tensor.at - start, "")
-            return np.str_(_read_text(data, size, start, options).rstrip("\0"))
-        except UnicodeDecodeError:
-            raise _changed(tensor, start) from None
+        # Two more copies of it: by rstrip(), and NumPy's.
+        made = 2 * size if length == size else 8 * length
+        if not afford(&options.budget, made):
+            raise over_budget(&options.budget, made, tensor.at - start, "")
+        return np.str_(read_text(data, size, start, options).rstrip("\0"))
     if width > MOST_TEXT:
         raise LimitExceeded("string", MOST_TEXT, width, offset=tensor.at - start)
     if not single:
@@ -819,8 +802,7 @@ cdef object _messages(const rlw_tensor *tensor, const uint8_t *start,
         rlw_cursor_init(&c, data, size)
         if rlw_any_read(&c, &any_) != RLW_OK:
             raise_fault(&c.fault, start, "")
-        _check_text(any_.url, any_.url_size, start, options)
-        found.append(AnyMessage(_read_text(any_.url, any_.url_size, start, options),
+        found.append(AnyMessage(read_text(any_.url, any_.url_size, start, options),
                                 any_.value[:any_.value_size]))
     if <uint64_t> len(found) != tensor.count:
         raise _changed(tensor, start)

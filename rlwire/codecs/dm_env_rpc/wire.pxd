@@ -15,11 +15,8 @@ cdef enum:
 
 # Limits for encoding, and the items counted so far.
 cdef struct Maxima:
-    uint64_t message
-    uint64_t most_items
+    TensorOptions most
     uint64_t items
-    uint64_t string
-    uint32_t dims
 
 # An entry of a map of tensors.
 cdef struct Entry:
@@ -48,6 +45,7 @@ cdef struct Draft:
 cdef int fill_maxima(Maxima *out, object limits) except -1
 cdef void open_draft(Draft *draft, uint32_t member, uint8_t map_tag) noexcept
 cdef void close_draft(Draft *draft) noexcept
+cdef int count_sent(Maxima *maxima, const Step *path) except -1
 # Measures a value as the next entry and returns it. The caller sets its key.
 cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima,
                        const Step *path) except NULL

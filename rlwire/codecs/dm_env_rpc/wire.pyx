@@ -16,12 +16,11 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault
-from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, measure,
-                                               is_memory, release, view_of, write)
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, fill_options, is_memory, measure, release,
+                                               view_of, write)
 from rlwire.kernels cimport *
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
-from rlwire.limits import DEFAULT, checked
 
 cdef enum:
     VALUE_TAG = 0x12  # the value of a map's entry: field 2, a message
@@ -53,24 +52,9 @@ cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
     return number
 
 
-cdef Maxima _last_maxima  # of `_last_limits`
-cdef object _last_limits = None
-
-
 cdef int fill_maxima(Maxima *out, object limits) except -1:
-    global _last_limits, _last_maxima
-    limits = DEFAULT if limits is None else limits
-    if limits is not _last_limits:
-        checked(limits)
-        out.message = limits.message
-        out.most_items = limits.items
-        out.items = 0
-        out.string = limits.string
-        out.dims = limits.dims
-        _last_maxima = out[0]
-        _last_limits = limits
-    out[0] = _last_maxima
-    return 0
+    out.items = 0
+    return fill_options(&out.most, True, limits)
 
 
 cdef void open_draft(Draft *draft, uint32_t member, uint8_t map_tag) noexcept:
@@ -108,12 +92,17 @@ cdef int _grow(Draft *draft) except -1:
     return 0
 
 
+cdef int count_sent(Maxima *maxima, const Step *path) except -1:
+    maxima.items += 1
+    if maxima.items > maxima.most.items:
+        raise LimitExceeded("items", maxima.most.items, maxima.items, path=path_of(path))
+    return 0
+
+
 cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima,
                        const Step *path) except NULL:
     cdef Entry *entry
-    maxima.items += 1
-    if maxima.items > maxima.most_items:
-        raise LimitExceeded("items", maxima.most_items, maxima.items, path=path_of(path))
+    count_sent(maxima, path)
     if draft.count == draft.capacity:
         _grow(draft)
     entry = &draft.entries[draft.count]
@@ -121,7 +110,7 @@ cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima
     entry.key = NULL
     draft.count += 1  # before measure(), so that close_draft() also releases what failed
     try:
-        measure(&entry.tensor, value, data_type, maxima.dims)
+        measure(&entry.tensor, value, data_type, maxima.most.dims)
     except (EncodeError, LimitExceeded) as problem:
         raise placed(problem, NULL, path) from None
     return entry
@@ -144,8 +133,8 @@ cdef int end_draft(Draft *draft, const Maxima *maxima) except -1:
         draft.body += 1 + rlw_varint_size(entry.size) + entry.size
     draft.total = (rlw_varint_size(draft.member << 3) + rlw_varint_size(draft.body)
                    + draft.body)
-    if draft.total > maxima.message:
-        raise LimitExceeded("message", maxima.message, draft.total)
+    if draft.total > maxima.most.message:
+        raise LimitExceeded("message", maxima.most.message, draft.total)
     return 0
 
 
@@ -329,11 +318,7 @@ cdef int read_uids(Input *input, const rlw_field *f, list uids, const Step *path
     """Read a field of ``repeated uint64``, packed or not; skip one of another wire type."""
     cdef rlw_cursor c
     cdef uint64_t uid = 0
-    if f.wire == RLW_WIRE_VARINT:
-        count_item(input, f.at, path)
-        uids.append(f.value)
-        return 0
-    if f.wire != RLW_WIRE_BYTES:
+    if f.wire != RLW_WIRE_BYTES and f.wire != RLW_WIRE_VARINT:
         return 0
     rlw_cursor_init(&c, f.data, f.size)
     while c.at < c.end:

@@ -17,7 +17,7 @@ cimport numpy as cnp
 from rlwire.codecs._arrays cimport (COPY_AS_NEEDED, CopyMode, copy_mode, dtype_of, new_array,
                                     plain_dtype, view_array, view_owner, wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
-                                  known_key, made_with, over_budget, raise_fault, valid_text,
+                                  known_key, made_with, over_budget, raise_fault, text_of,
                                   wide_size)
 from rlwire.kernels cimport *
 
@@ -67,8 +67,6 @@ cdef extern from *:
     PyObject *PyLong_FromUnsignedLongLong(unsigned long long value) except NULL
     PyObject *PyFloat_FromDouble(double value) except NULL
     PyObject *PyBytes_FromStringAndSize(const char *data, Py_ssize_t size) except NULL
-    PyObject *PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors) \
-        except NULL
     list PyList_New(Py_ssize_t size)
     void PyList_SET_ITEM(list items, Py_ssize_t i, PyObject *new) noexcept
 
@@ -190,23 +188,18 @@ cdef int _raise_fault(Decoder self, Input *input) except -1:
 
 cdef PyObject *_other_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
     """Return a text that is not ASCII."""
-    cdef size_t bad = rlw_utf8_check(v.data, v.size)
     cdef str text
-    if bad == v.size:
-        text = valid_text(v.data, v.size, &input.budget)
-        if text is None:
-            raise _over(input, wide_size(v.data, v.size), v.at)
-        return rlw_give(text)
     try:
-        rlw_own(PyUnicode_DecodeUTF8(<const char *> v.data + bad,
-                                     min(<Py_ssize_t> (v.size - bad), 4), NULL))
+        text = text_of(v.data, v.size, &input.budget)
     except UnicodeDecodeError as problem:
         raise DecodeError(
             f"a string is not UTF-8: {problem.reason}",
-            offset=(v.data - input.start) + bad + problem.start,
+            offset=(v.data - input.start) + problem.start,
             path=_path(input, v.at),
         ) from None
-    raise _error(input, "the buffer changed while it was decoded", v.at)
+    if text is None:
+        raise _over(input, wide_size(v.data, v.size), v.at)
+    return rlw_give(text)
 
 
 cdef inline PyObject *_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
@@ -576,14 +569,6 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
         if left & (YIELD_ITEMS - 1) == YIELD_ITEMS - 1:
             _yield_gil()
     return rlw_give(entries)
-
-
-cdef inline PyObject *_bytes(const rlw_msgpack_value *v) except NULL:
-    if v.size < LARGE:
-        return PyBytes_FromStringAndSize(<const char *> v.data, <Py_ssize_t> v.size)
-    data = rlw_own(PyBytes_FromStringAndSize(NULL, <Py_ssize_t> v.size))
-    _copy(<uint8_t *> PyBytes_AS_STRING(data), v.data, <size_t> v.size)
-    return rlw_give(data)
 
 
 cdef PyObject *_made(Decoder self, Input *input, const rlw_msgpack_value *v,

@@ -46,36 +46,12 @@ cdef extern from *:
     #endif
         return 1;
     }
-
-    /* For short texts, two overlapping words are faster than memcpy. */
-    static inline void rlw_copy_text(uint8_t *to, const uint8_t *from, size_t size) {
-        if (size > 16) {
-            memcpy(to, from, size);
-        } else if (size >= 8) {
-            uint64_t first, last;
-            memcpy(&first, from, 8);
-            memcpy(&last, from + size - 8, 8);
-            memcpy(to, &first, 8);
-            memcpy(to + size - 8, &last, 8);
-        } else if (size >= 4) {
-            uint32_t first, last;
-            memcpy(&first, from, 4);
-            memcpy(&last, from + size - 4, 4);
-            memcpy(to, &first, 4);
-            memcpy(to + size - 4, &last, 4);
-        } else if (size) {
-            to[0] = from[0];
-            to[size / 2] = from[size / 2];
-            to[size - 1] = from[size - 1];
-        }
-    }
     """
     PyObject *rlw_type(PyObject *o) noexcept
     bint rlw_is_ascii_text(PyObject *o) noexcept
     Py_ssize_t rlw_ascii_size(PyObject *o) noexcept
     const uint8_t *rlw_ascii_data(PyObject *o) noexcept
     bint rlw_small_int(PyObject *o, int64_t *value) noexcept
-    void rlw_copy_text(uint8_t *to, const uint8_t *source, size_t size) noexcept
     PyObject *Py_None
     PyObject *Py_True
 
@@ -120,7 +96,7 @@ cdef int _put_utf8(const Options *o, Output *out, const uint8_t *data, Py_ssize_
     if <uint64_t> size > o.string:
         raise LimitExceeded("string", o.string, size, path=path_of(path))
     put_ok(rlw_msgpack_put_string_head(&out.writer, <uint32_t> size, size))
-    rlw_copy_text(out.writer.at, data, size)
+    memcpy(out.writer.at, data, size)
     out.writer.at += size
     return 0
 
@@ -147,7 +123,7 @@ cdef inline int _put_text(const Options *o, Output *out, PyObject *text, const S
     if rlw_reserve(&out.writer, 32) != RLW_OK:
         return no_memory()
     out.writer.at[0] = <uint8_t> (0xA0 | size)
-    rlw_copy_text(out.writer.at + 1, rlw_ascii_data(text), size)
+    memcpy(out.writer.at + 1, rlw_ascii_data(text), size)
     out.writer.at += 1 + size
     return 0
 

@@ -77,29 +77,14 @@ static inline rlw_status rlw_tensor_piece(rlw_cursor *c, uint32_t kind, int *fou
                         : kind == RLW_TENSOR_DOUBLE ? RLW_WIRE_FIXED64
                                                     : RLW_WIRE_VARINT;
     rlw_field f = RLW_NO_FIELD;
+    if (kind == RLW_TENSOR_INT8 || kind == RLW_TENSOR_UINT8 || kind >= RLW_TENSOR_STRING)
+        unpacked = RLW_WIRE_BYTES; /* not a repeated number */
     *found = 0;
-    while (c->at < c->end) {
-        const uint8_t *value;
-        if (rlw_take_tag(c, &f) != RLW_OK) return c->fault.status;
-        value = c->at;
-        if (f.wire == RLW_WIRE_GROUP) {
-            if (rlw_skip_group(c, &f) != RLW_OK) return c->fault.status;
-            continue;
-        }
-        if (rlw_take_field_value(c, &f) != RLW_OK) return c->fault.status;
-        if (f.number != 1) continue;
-        if (f.wire == RLW_WIRE_BYTES) {
-            *data = f.data;
-            *size = f.size;
-        } else if (f.wire == unpacked && kind != RLW_TENSOR_INT8 && kind != RLW_TENSOR_UINT8 &&
-                   kind < RLW_TENSOR_STRING) {
-            *data = value;
-            *size = (size_t)(c->at - value);
-        } else {
-            continue; /* another wire type: an unknown field to protobuf */
-        }
-        *found = 1;
-        return RLW_OK;
+    while (c->at < c->end && !*found) {
+        RLW_TRY(rlw_take_field(c, &f)); /* one of another wire type is unknown to protobuf */
+        *found = f.number == 1 && (f.wire == RLW_WIRE_BYTES || f.wire == unpacked);
+        *data = f.data;
+        *size = f.size;
     }
     return RLW_OK;
 }
@@ -155,17 +140,13 @@ static inline rlw_status rlw_tensor_add(rlw_cursor *c, rlw_tensor *t, const uint
 static inline rlw_status rlw_tensor_add_shape(rlw_cursor *c, rlw_tensor *t, const rlw_field *f,
                                               uint32_t dims_limit) {
     rlw_cursor inner;
-    uint64_t dim = f->value;
+    uint64_t dim;
     if (!t->shape_at) t->shape_at = f->at;
-    if (f->wire != RLW_WIRE_VARINT) {
-        rlw_cursor_init(&inner, f->data, f->size);
-    } else {
-        rlw_cursor_init(&inner, NULL, 0);
-    }
-    while (f->wire == RLW_WIRE_VARINT || inner.at < inner.end) {
+    rlw_cursor_init(&inner, f->data, f->size);
+    while (inner.at < inner.end) {
         uint32_t low;
         int32_t value;
-        if (f->wire != RLW_WIRE_VARINT && rlw_take_varint(&inner, &dim) != RLW_OK) {
+        if (rlw_take_varint(&inner, &dim) != RLW_OK) {
             c->fault = inner.fault;
             return c->fault.status;
         }
@@ -174,7 +155,6 @@ static inline rlw_status rlw_tensor_add_shape(rlw_cursor *c, rlw_tensor *t, cons
         low = (uint32_t)dim; /* protobuf: an int32 is the low 32 bits */
         memcpy(&value, &low, 4);
         t->shape[t->dims++] = value;
-        if (f->wire == RLW_WIRE_VARINT) break;
     }
     return RLW_OK;
 }

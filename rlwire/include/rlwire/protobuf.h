@@ -20,13 +20,13 @@ typedef enum rlw_wire {
 #define RLW_VARINT_ROOM 10 /* bytes of the longest varint */
 #define RLW_GROUP_DEPTH 100 /* nested groups; protobuf's own limit */
 
-/* One field. For a group only `number` is meaningful. */
+/* One field. For a group only `number` and `wire` are meaningful. */
 typedef struct rlw_field {
     uint32_t number;
     uint32_t wire;       /* an rlw_wire, never RLW_WIRE_END_GROUP */
     const uint8_t *at;   /* the tag */
     uint64_t value;      /* VARINT, FIXED64, FIXED32 */
-    const uint8_t *data; /* BYTES */
+    const uint8_t *data; /* the content of BYTES; of a number, its bytes on the wire */
     size_t size;
 } rlw_field;
 
@@ -52,27 +52,36 @@ static inline uint8_t *rlw_store_varint(uint8_t *to, uint64_t value) {
     return to;
 }
 
-/* Reads a varint of at most ten bytes. The tenth is 0 or 1, since more would exceed 64 bits. */
+/* Reads a varint of at most ten bytes, of which the tenth is 0 or 1. Returns NULL if it exceeds 64
+ * bits, or the bytes end inside it. */
+static inline const uint8_t *rlw_varint_get(const uint8_t *p, const uint8_t *end, uint64_t *out) {
+    uint64_t value = 0;
+    unsigned shift;
+    for (shift = 0; p < end && shift < 70; shift += 7) {
+        uint8_t byte = *p++;
+        if (shift == 63 && byte > 1) return NULL;
+        value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *out = value;
+            return p;
+        }
+    }
+    return NULL;
+}
+
 static inline rlw_status rlw_take_varint(rlw_cursor *c, uint64_t *out) {
     const uint8_t *p = c->at;
-    uint64_t value = 0;
-    unsigned shift = 0;
     if (p < c->end && *p < 0x80) { /* the common case */
         *out = *p;
         c->at = p + 1;
         return RLW_OK;
     }
-    for (; p < c->end; shift += 7) {
-        uint8_t byte = *p++;
-        if (shift == 63 && byte > 1) return rlw_fail(c, RLW_BAD_VARINT, c->at, byte, 1);
-        value |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *out = value;
-            c->at = p;
-            return RLW_OK;
-        }
-    }
-    return rlw_fail(c, RLW_NEED_MORE, c->at, rlw_left(c) + 1, rlw_left(c));
+    p = rlw_varint_get(p, c->end, out);
+    if (!p && rlw_left(c) >= RLW_VARINT_ROOM)
+        return rlw_fail(c, RLW_BAD_VARINT, c->at, c->at[RLW_VARINT_ROOM - 1], 1);
+    if (!p) return rlw_fail(c, RLW_NEED_MORE, c->at, rlw_left(c) + 1, rlw_left(c));
+    c->at = p;
+    return RLW_OK;
 }
 
 /* Reads a tag, a varint of at most 32 bits: the field's number, then three bits of wire type. */
@@ -92,21 +101,26 @@ static inline rlw_status rlw_take_tag(rlw_cursor *c, rlw_field *f) {
 
 /* Reads the value after a tag that does not open a group. */
 static inline rlw_status rlw_take_field_value(rlw_cursor *c, rlw_field *f) {
+    uint64_t size;
     switch (f->wire) {
-    case RLW_WIRE_VARINT: return rlw_take_varint(c, &f->value);
-    case RLW_WIRE_BYTES: {
-        uint64_t size;
-        if (rlw_take_varint(c, &size) != RLW_OK) return c->fault.status;
-        if (rlw_take(c, size, &f->data) != RLW_OK) return c->fault.status;
+    case RLW_WIRE_VARINT:
+        f->data = c->at;
+        RLW_TRY(rlw_take_varint(c, &f->value));
+        f->size = (size_t)(c->at - f->data);
+        return RLW_OK;
+    case RLW_WIRE_BYTES:
+        RLW_TRY(rlw_take_varint(c, &size));
+        RLW_TRY(rlw_take(c, size, &f->data));
         f->size = (size_t)size;
         return RLW_OK;
-    }
     case RLW_WIRE_FIXED64:
-        if (rlw_take(c, 8, &f->data) != RLW_OK) return c->fault.status;
+        RLW_TRY(rlw_take(c, 8, &f->data));
+        f->size = 8;
         f->value = rlw_load_u64le(f->data);
         return RLW_OK;
     case RLW_WIRE_FIXED32:
-        if (rlw_take(c, 4, &f->data) != RLW_OK) return c->fault.status;
+        RLW_TRY(rlw_take(c, 4, &f->data));
+        f->size = 4;
         f->value = rlw_load_u32le(f->data);
         return RLW_OK;
     default: return rlw_fail(c, RLW_BAD_TAG, f->at, f->wire, 0);

@@ -61,18 +61,22 @@ static inline size_t rlw_utf8_length(const uint8_t *data, size_t size) {
     return length;
 }
 
-/* Stores at most `room` characters of UTF-8 checked by rlw_utf8_check(); returns how many. Invalid
- * bytes give other characters, but no access out of bounds. */
+/* Reads the next character of UTF-8 checked by rlw_utf8_check(), and advances `*p`, which is below
+ * `end`. Invalid bytes give other characters, but no access out of bounds. */
+static inline uint32_t rlw_utf8_next(const uint8_t **p, const uint8_t *end) {
+    uint32_t c = *(*p)++;
+    unsigned more = c < 0xC0 ? 0 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : 3;
+    if (more) c &= 0x3Fu >> more;
+    for (; more && *p < end; more--) c = c << 6 | (*(*p)++ & 0x3Fu);
+    return c > 0x10FFFF ? 0xFFFD : c;
+}
+
+/* Stores at most `room` characters of such UTF-8; returns how many. */
 static inline size_t rlw_utf8_to_ucs4(const uint8_t *data, size_t size, uint32_t *out,
                                       size_t room) {
-    size_t i = 0, length = 0;
-    while (i < size && length < room) {
-        uint32_t c = data[i++];
-        unsigned more = c < 0xC0 ? 0 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : 3;
-        if (more) c &= 0x3Fu >> more;
-        for (; more && i < size; more--) c = c << 6 | (data[i++] & 0x3Fu);
-        out[length++] = c;
-    }
+    const uint8_t *end = data + size;
+    size_t length = 0;
+    while (data < end && length < room) out[length++] = rlw_utf8_next(&data, end);
     return length;
 }
 

@@ -51,22 +51,6 @@ static inline size_t rlw_varints_count_portable(const uint8_t *data, size_t size
     return count;
 }
 
-/* Reads one varint; returns NULL if it exceeds 64 bits or the bytes end inside it. */
-static inline const uint8_t *rlw_varint_get(const uint8_t *p, const uint8_t *end, uint64_t *out) {
-    uint64_t value = 0;
-    unsigned shift;
-    for (shift = 0; p < end && shift < 70; shift += 7) {
-        uint8_t byte = *p++;
-        if (shift == 63 && byte > 1) return NULL;
-        value |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *out = value;
-            return p;
-        }
-    }
-    return NULL;
-}
-
 /* Do what rlw_varints_unpack_u32() and its kin in varint.h do. 32-bit values keep the low 32 bits of the
  * varint, as protobuf requires. Booleans are varints too: any value but 0 is true. */
 #define RLW_UNPACK_PORTABLE(NAME, TYPE, VALUE) \

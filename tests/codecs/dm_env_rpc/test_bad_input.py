@@ -188,14 +188,14 @@ OVER = [
     ("message", 10, 11, 0, "", part(7, part(1, b"world 1"))),
     ("items", 2, 3, 20, STEP, part(3, ENTRY * 3)),
     ("items", 2, 3, 6, ASKED, part(3, part(2, b"\1\2\3"))),
-    ("items", 1, 2, 4, ASKED, part(3, b"\x10\1\x10\2")),
+    ("items", 1, 2, 5, ASKED, part(3, b"\x10\1\x10\2")),
     ("items", 2, 3, 14, ASKED, part(3, ENTRY + part(2, b"\1\2"))),
     ("items", 1, 2, 6, SPEC[:-3], part(2, part(1, part(1, b"") + part(2, b"")))),
     ("items", 3, 4, 8, f"{STEP}[1]", action(part(11, part(1, b"") * 3) + part(15, b"\3"))),
     ("items", 1, 2, 5, "$.error.details", part(16, part(3, b"") * 2)),
     ("dims", 2, 3, 10, f"{SPEC}.shape", spec(part(2, b"\1\1\1"))),
-    ("string", 3, 4, 2, WORLD, part(7, part(1, b"abcd"))),
-    ("string", 3, 4, 4, RESET, setting(part(1, b"abcd") + part(2, part(4, part(1, b"\1"))))),
+    ("string", 3, 4, 4, WORLD, part(7, part(1, b"abcd"))),
+    ("string", 3, 4, 6, RESET, setting(part(1, b"abcd") + part(2, part(4, part(1, b"\1"))))),
 ]
 
 
