@@ -207,15 +207,15 @@ def make_vec(
     if sb3:
         from rlwire.environments.stable_baselines3 import VecEnv
 
-        if autoreset_mode not in (None, "SameStep"):
-            raise ValueError(f"sb3=True needs autoreset_mode 'SameStep', not {autoreset_mode!r}")
-        autoreset_mode = "SameStep"
+        autoreset_mode = autoreset_mode or "SameStep"
     from rlwire.environments import vector
+    from rlwire.errors import on_error
 
     making = {"workers": workers, "caller_steps": caller_steps}
     modes: Any = {"mode": autoreset_mode or "NextStep", "copy": copy}
     envs = vector.made(environment, num_envs, env_kwargs, make, making, **modes)
-    return VecEnv(envs) if sb3 else envs
+    with on_error(envs.close):
+        return VecEnv(envs) if sb3 else envs
 
 
 def listen(

@@ -58,15 +58,7 @@ class Shared(NamedTuple):
         )
 
     def part(self, start: int, end: int) -> Shared:
-        rows = slice(start, end)
-        return Shared(
-            self.observations.part(start, end),
-            self.finals.part(start, end),
-            self.actions.part(start, end),
-            self.rewards[rows],
-            self.terminations[rows],
-            self.truncations[rows],
-        )
+        return Shared._make(column[start:end] for column in self)
 
     def clear(self, index: int) -> None:
         self.rewards[index] = 0.0

@@ -77,11 +77,11 @@ class Columns:
         """Return an environment's number in the whole vector, for errors."""
         return f"environment {self._start + index}"
 
-    def part(self, start: int, end: int) -> Columns:
-        """Return the rows of environments `start` to `end`, renumbered from 0."""
+    def __getitem__(self, rows: slice) -> Columns:
+        """Return the rows of some environments, renumbered from 0."""
         part = object.__new__(Columns)
-        batches = [[array[start:end] for array in arrays] for arrays in self._batches]
-        part._hold(self._tree, batches, self._indices, self._start + start)
+        batches = [[array[rows] for array in arrays] for arrays in self._batches]
+        part._hold(self._tree, batches, self._indices, self._start + rows.start)
         return part
 
     def read(self, index: int) -> Any:
@@ -99,9 +99,6 @@ class Columns:
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
             array[...] = _fitting(part, array, leaf.named(f"{self._tree.what}s"))
-
-    def snapshot(self) -> Any:
-        return self._tree.build(map(np.copy, self._arrays))
 
     def choose_batch(self) -> None:
         """Choose the batch to write: one without live arrays, or 0, which is never borrowed."""
@@ -133,7 +130,7 @@ class Columns:
     def borrow(self) -> Any:
         """Return `value` in memory that is not written as long as any of its arrays lives."""
         if not self._now:
-            return self.snapshot()
+            return self._tree.build(map(np.copy, self._arrays))
         # Arrays derived from these keep them alive through the buffer protocol.
         views = [array.view() for array in self._arrays]
         self._loans[self._now] += map(ref, views)
@@ -141,12 +138,6 @@ class Columns:
 
     def _borrowed(self, batch: int) -> bool:
         return any(view() is not None for view in self._loans[batch])
-
-    def retire_borrowed(self) -> None:
-        """Never reuse batches with live arrays: a forked process shares them."""
-        for batch in range(1, len(self._batches)):
-            if self._borrowed(batch):
-                self._loans[batch] = [lambda: True]
 
 
 def _fitting(value: Any, like: Any, what: str, says: str = "") -> NDArray[Any]:
@@ -167,8 +158,11 @@ _borrowable: WeakSet[Columns] = WeakSet()
 
 
 def _before_fork() -> None:
+    """Never reuse batches with live arrays: a forked process shares them."""
     for columns in list(_borrowable):
-        columns.retire_borrowed()
+        for batch in range(1, len(columns._batches)):
+            if columns._borrowed(batch):
+                columns._loans[batch] = [lambda: True]
 
 
 os.register_at_fork(before=_before_fork)

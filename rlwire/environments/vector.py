@@ -256,8 +256,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._doing = ""
         return tuple(results[index] for index in chosen)
 
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        return self.call(name)
+    get_attr = call
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment, to one value or to the values of a list."""

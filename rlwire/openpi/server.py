@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from rlwire._options import with_options
-from rlwire.errors import describe, on_error
+from rlwire.errors import describe
 from rlwire.limits import DEFAULT
 from rlwire.openpi.options import OpenPIServerOptions
 from rlwire.serving.serving import AnyConnection, Service, StreamServer
@@ -121,11 +121,9 @@ class _PolicyService(Service[AnyConnection]):
         return Stack(outer, self.speech)
 
     def handler(self, connection: AnyConnection) -> _PolicyHandler:
-        conversation = _PolicyHandler(self, connection.peer)
-        with on_error(conversation.close):
-            greet = connection.post if isinstance(connection, AsyncConnection) else connection.send
-            greet(self.metadata)
-        return conversation
+        greet = connection.post if isinstance(connection, AsyncConnection) else connection.send
+        greet(self.metadata)
+        return _PolicyHandler(self, connection.peer)
 
     def set_up_process(self) -> None:
         if self.count is not None:
@@ -146,7 +144,6 @@ class _PolicyHandler:
         self._service = service
         self._peer = peer
         self._took: float | None = None  # seconds of the previous exchange
-        service.log.info("%s: client connected", peer)
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | DeferredReply:
         service = self._service
@@ -172,7 +169,7 @@ class _PolicyHandler:
         return Failure(describe(error))
 
     def close(self) -> None:
-        self._service.log.info("%s: client disconnected", self._peer)
+        """Do nothing: the policy's threads drop cancelled replies."""
 
     def _decode(self, observation: Undecoded, begun: float, reply: DeferredReply) -> None:
         workers = self._service.workers
@@ -186,12 +183,9 @@ class _PolicyHandler:
         """Call the policy for an observation received at `begun`, in any thread."""
         service = self._service
         try:
-            if not service.timing:
-                action = service.infer(observation)
-            else:
-                called = time.perf_counter()
-                action = service.infer(observation)
-                done = time.perf_counter()
+            called = time.perf_counter()
+            action = service.infer(observation)
+            done = time.perf_counter()
             # isinstance() with `Mapping`, an ABC, takes longer than the rest of this method.
             if type(action) is not dict:
                 if not isinstance(action, Mapping):

@@ -195,7 +195,8 @@ class _RLlinkService(Service[Connection]):
             self.state = state
             if self.config.force_on_policy:
                 self._newest = state.weights_seq_no
-                self._drop_stale()
+                if self._queue:
+                    self._drop_stale()
             _set_all(self._waiting, state)
 
     def _drop_stale(self) -> None:
