@@ -268,11 +268,12 @@ class Environment:
             self._unwatch()
             raise
         try:
-            found = await waiter
+            await waiter
         except BaseException:
             self._cancelled = True
             self._unwatch()
             raise
+        found = waiter.pop()
         return found if type(found) is tuple else await self._result(found)
 
     async def render(self) -> Any:

@@ -446,8 +446,9 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
             await lock.wait()
         lock.locked = True
         try:
-            connection = None if self.sent else self._connection
-            return await (connection or self._connected()).exchange(request)
+            connection = (None if self.sent else self._connection) or self._connected()
+            await connection.begin_exchange(request)
+            return connection.end_exchange()
         except BaseException as error:
             self.on_failure(error)
             raise

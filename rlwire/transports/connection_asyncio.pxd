@@ -41,11 +41,12 @@ cdef class AsyncConnection:
     cdef object _recall
     cdef object _loop
     cdef object _on_end
-    cdef bint _receiving
     cdef bint _yielding
     cdef object _sender
     cdef public object _stream
     cdef public Waiter _waiter
 
+    cpdef begin_exchange(self, object event)
+    cpdef end_exchange(self)
     cpdef bint write(self)
     cpdef write_aside(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from threading import get_ident
 from typing import Any
 
@@ -244,7 +244,6 @@ class AsyncConnection:
         self._calls: Any = None
         self._runner: HandlerRunner | None = None
         self._waiter = Waiter(self._loop)  # of the task that receives
-        self._receiving = False  # whether a task receives; it may already have its event
         self._sender: asyncio.Future[None] | None = None  # of the task that sends
         self.blocked = False
         self._paused = False  # reading is paused until everything is written
@@ -331,7 +330,7 @@ class AsyncConnection:
         try:
             return await self._receive()
         except asyncio.CancelledError:
-            late = self._waiter.pop_late()
+            late = self._waiter.pop()
             if late is not None:
                 self.core.put_back(late)
             raise
@@ -342,32 +341,42 @@ class AsyncConnection:
         Cancelling it closes the connection, because the next exchange would receive this one's
         reply. If the reply has already arrived, it is dropped and the connection stays open.
         """
-        core, stream = self.core, self._stream
-        # Inlined for small messages: after a process switch the caches are cold, and each call
-        # costs measurable time.
-        waits = core.idle() and not (self._receiving or self.blocked)
-        if stream is None or not waits:
-            await self.send(event)
-        else:
-            core.put(event)
-            waits = self.write() and core.idle()  # else `_receive` raises that it is lost
-            if self.blocked:
-                await self._sent()
-            elif not stream.reading:
-                self.set_reading()
         try:
-            if not waits:
-                return await self._receive()
-            self._receiving = True
-            try:
-                return await self._waiter.start()
-            finally:
-                self._receiving = False
+            await self.begin_exchange(event)
         except asyncio.CancelledError:
-            if self._waiter.pop_late() is None:
+            if self._waiter.pop() is None:
                 self.core.close("closed on this side: an exchange was cancelled")
                 self._finish()
             raise
+        return self._waiter.pop()
+
+    def begin_exchange(self, event: Any) -> Awaitable[None]:
+        """Send one event, if it need not wait; await the result, then call `end_exchange`.
+
+        For clients that do so at once, and close the connection if that is cancelled.
+        """
+        core, stream = self.core, self._stream
+        # Few calls for small messages: after a process switch the caches are cold, and each call
+        # costs measurable time.
+        if stream is None or self.blocked or self._waiter.busy or not core.idle():
+            return self._exchange(event)
+        core.put(event)
+        if not self.write() or not core.idle():  # `_receive` raises that it is lost
+            return self._exchange(NOTHING)
+        if not stream.reading:
+            self.set_reading()
+        return self._waiter.start()
+
+    async def _exchange(self, event: Any) -> None:
+        if event is not NOTHING:
+            await self.send(event)
+        elif self.blocked:
+            await self._sent()
+        self._waiter.resume(await self._receive())
+
+    def end_exchange(self) -> Any:
+        """Return the reply."""
+        return self._waiter.pop()
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._closed)
@@ -458,7 +467,7 @@ class AsyncConnection:
             self.yield_to_loop()
 
     async def _receive(self) -> Any:
-        if self._receiving:
+        if self._waiter.busy:
             raise LocalProtocolError(f"{self.peer}: another task is receiving; one may at a time")
         try:
             event = self.core.next()
@@ -468,15 +477,12 @@ class AsyncConnection:
 
     async def _wait(self) -> Any:
         """Wait for the next event, or the end of the handshake."""
-        self._receiving = True
         waiter = self._waiter.start()
         if self.core.more:
             self.yield_to_loop()
         self.set_reading()
-        try:
-            return await waiter
-        finally:
-            self._receiving = False
+        await waiter
+        return waiter.pop()
 
     async def _sent(self) -> None:
         self._sender = self._loop.create_future()
@@ -634,7 +640,7 @@ class AsyncConnection:
         # The tasks that wait for these belong to the parent's loop.
         self._waiter = Waiter(self._loop)
         self._sender = self._close_timer = self._runner = None
-        self._receiving = self.blocked = False
+        self.blocked = False
         if not self._closed.done():
             self._closed.set_result(None)
 

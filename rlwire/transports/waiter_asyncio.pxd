@@ -1,6 +1,7 @@
 cdef class Waiter:
     cdef public bint _asyncio_future_blocking
     cdef public bint waiting
+    cdef public bint busy
     cdef readonly object _loop
     cdef object _callback
     cdef object _context
@@ -11,4 +12,4 @@ cdef class Waiter:
     cpdef resume(self, object result)
     cpdef _wake(self)
     cpdef set_exception(self, object error)
-    cpdef pop_late(self)
+    cpdef pop(self)

@@ -9,9 +9,15 @@ from typing import Any
 
 
 class Waiter:
-    """Awaitable by one task at a time: `start`, then await it.
+    """Awaitable by one task at a time: `start`, await it, then `pop` the result.
 
-    Tasks of asyncio treat an object with these attributes as a future (`asyncio.isfuture`).
+    Tasks of asyncio treat an object with these attributes as a future (`asyncio.isfuture`). It is
+    also its own iterator, so that a wait allocates nothing. Awaiting returns None, because a
+    compiled iterator that raises a value makes a frame for its traceback.
+
+    Attributes:
+        waiting: whether the wait has not ended.
+        busy: whether a task waits, or has not yet continued with what ended its wait.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -21,11 +27,11 @@ class Waiter:
         self._context: Context | None = None
         self._result: Any = None
         self._error: BaseException | None = None
-        self.waiting = False
+        self.waiting = self.busy = False
 
     def start(self) -> Waiter:
         self._result = self._error = None
-        self.waiting = True
+        self.waiting = self.busy = True
         return self
 
     def resume(self, result: Any) -> None:
@@ -47,8 +53,8 @@ class Waiter:
             self._error = error
             self._wake()
 
-    def pop_late(self) -> Any:
-        """Return the result that came while the task was being cancelled, or None."""
+    def pop(self) -> Any:
+        """Return and forget the result, None for none; it may come while a task is cancelled."""
         result, self._result = self._result, None
         return result
 
@@ -58,21 +64,32 @@ class Waiter:
             self._loop.call_soon(self._callback, self, context=self._context)
             self._callback = self._context = None
 
-    # The interface of a future.
+    # The interface of an awaitable's iterator.
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self  # type: ignore[return-value]
+
+    def __next__(self) -> Waiter:
         if self.waiting:
             self._asyncio_future_blocking = True
-            yield self
-        error = self._error
+            return self
+        self.busy = False
+        error, self._error = self._error, None
         if error is not None:
-            self._error = None
             try:
                 raise error
             finally:
                 error = None  # its traceback refers to this frame, and to the frames that waited
-        result, self._result = self._result, None
-        return result
+        raise StopIteration
+
+    def throw(self, kind: Any, value: Any = None, _: Any = None) -> Any:
+        self.waiting = self.busy = False
+        raise kind if value is None else value
+
+    def close(self) -> None:
+        self.waiting = self.busy = False
+
+    # The interface of a future.
 
     def add_done_callback(
         self, callback: Callable[[Any], object], *, context: Context | None = None

@@ -141,6 +141,18 @@ async def test_cancelled_receive_loses_no_message(run, blobs):
         assert await connection.receive() == b"next"
 
 
+@pytest.mark.parametrize("end", [lambda call: call.close(), lambda call: call.throw(KeyError)])
+async def test_receive_that_ends_without_a_task_loses_no_message(run, blobs, end):
+    async with connected(blobs) as (connection, peer):
+        receiving = connection.receive()
+        receiving.send(None)
+        with contextlib.suppress(KeyError):
+            end(receiving)
+        peer.sendall(blobs.frame(b"next"))
+        await asyncio.sleep(0.01)
+        assert await connection.receive() == b"next"
+
+
 @pytest.mark.parametrize("sent", [b"small", [b"in", b"parts"]])
 async def test_reply_of_a_cancelled_exchange_is_discarded(run, blobs, sent):
     async with connected(blobs) as (connection, peer):
