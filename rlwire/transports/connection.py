@@ -448,18 +448,11 @@ class Connection(Owned):
 
         Without TLS the core may be used meanwhile, for anything but reading.
         """
-        room = self.core.room()
+        if self._tls is None:
+            return self._calls.fetch(wait)
+        self._limit(_READING, _SOON)  # the bytes may be TLS's own
         try:
-            if self._shm is not None:
-                try:
-                    return self._shm.recv_into(room, 0, socket.MSG_DONTWAIT)
-                finally:
-                    self._shm.rings.poll_in()  # ask for a wake-up by socket
-            if self._tls is not None:
-                self._limit(_READING, _SOON)  # the bytes may be TLS's own
-                return self._tls.recv_into(room)
-            waiting = socket.MSG_WAITALL if self.core.direct else 0
-            return self._sock.recv_into(room, 0, waiting if wait else socket.MSG_DONTWAIT)
+            return self._tls.recv_into(self.core.room())
         except BlockingIOError:
             return None
         except OSError as error:

@@ -93,15 +93,8 @@ class ShmSocket(socket.socket):
         if how != socket.SHUT_WR:
             self.rings.stop()
 
-    def recv_into(  # type: ignore[override]
-        self, buffer: memoryview | bytearray, nbytes: int = 0, flags: int = 0
-    ) -> int:
-        return self.rings.recv_into(
-            memoryview(buffer)[: nbytes or None],
-            whole=bool(flags & socket.MSG_WAITALL),
-            wait=not flags & socket.MSG_DONTWAIT,
-            spin=self.spin,
-        )
+    def recv_into(self, buffer: memoryview | bytearray) -> int:  # type: ignore[override]
+        return self.rings.recv_into(buffer, self.spin)
 
     def sendall(self, data: Buffer, flags: int = 0) -> None:  # type: ignore[override]
         view = memoryview(data).cast("B")

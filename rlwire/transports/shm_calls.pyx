@@ -166,17 +166,15 @@ cdef class Rings:
     cdef int fail(self, Py_ssize_t error) except -1:
         return _fail(error)
 
-    def recv_into(
-        self, object buffer, *, bint whole=False, bint wait=True, double spin=0.0
-    ) -> int:
-        """Receive into a buffer; return 0 at the end."""
+    def recv_into(self, object buffer, double spin) -> int:
+        """Receive into a buffer, busy-waiting up to `spin` seconds; return 0 at the end."""
         cdef Py_buffer view
         cdef Py_ssize_t got = -EINTR
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             while got == -EINTR:
                 PyErr_CheckSignals()
-                got = self.recv(<char *> view.buf, view.len, whole, spin, wait)
+                got = self.recv(<char *> view.buf, view.len, False, spin, True)
         finally:
             PyBuffer_Release(&view)
         if got < 0:

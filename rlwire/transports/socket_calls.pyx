@@ -222,9 +222,10 @@ cdef class SocketCalls:
         return core.feed(got)
 
     def fetch(self, bint wait):
-        """Read once from a socket, for `StreamCore.feed`; return the count, None, or the OSError.
+        """Read once, for `StreamCore.feed`; return the count, None for nothing, or the OSError.
 
-        The core may be used meanwhile, for anything but reading.
+        The core may be used meanwhile, for anything but reading. Rings are read without waiting,
+        and asked for a wake-up by socket.
         """
         cdef Py_ssize_t size = 0
         cdef Py_ssize_t got
@@ -234,8 +235,12 @@ cdef class SocketCalls:
         cdef bint whole = wait and self._core.direct
         # Another thread may close the connection meanwhile: the memory must outlive the call.
         memory = self._core._store, self._core._block
-        with nogil:
-            got = rlw_recv(self._file, data, size, whole, wait, 0.0)
+        if self._rings is not None:
+            got = self._rings.recv(data, size, False, 0.0, False)
+            self._rings.poll_in()
+        else:
+            with nogil:
+                got = rlw_recv(self._file, data, size, whole, wait, 0.0)
         del memory
         if got >= 0:
             return got
@@ -243,7 +248,7 @@ cdef class SocketCalls:
         if got == -EAGAIN or got == -EINTR:
             return None
         try:
-            rlw_raise(<int> -got)
+            self._raise(got)
         except OSError as error:
             return error
 
