@@ -9,7 +9,7 @@ cdef class _Episode:
     cdef double ended, last_step_at, send_due
     cdef bint on
 
-    cpdef accept(self, list fields, double now)
+    cpdef accept(self, tuple fields, double now)
 
 
 cdef class PerlertClientSession(DatagramLayer):

@@ -172,7 +172,7 @@ class _Episode:
         self.pending = b""  # the same until it is sent
         self.send_due = _NEVER  # when to send to the rollout port
 
-    def accept(self, fields: list[Any], now: float) -> Frame | None:
+    def accept(self, fields: tuple[Any, ...], now: float) -> Frame | None:
         timestamp, step, observation, reward, done, extra = fields
         # Within a rollout the order is (STEP_NUMBER, TIMESTAMP): the number may always be 0, as in
         # the draft's own example.
@@ -310,13 +310,10 @@ class PerlertClientSession(DatagramLayer):
         except RlwireError:
             self.malformed += 1
             return []
-        fields: list[Any] = []
-        if type(message) is RolloutStep:
-            name, number, *fields = message
-        else:
-            name, number = message.name, message.number
+        fields: tuple[Any, ...] = message[2:] if type(message) is RolloutStep else ()
         # Only steps may come from another port than the lobby's.
-        if number != self._number or name != self._name or not (fields or peer == self._server):
+        instance = (message.name, message.number) == (self._name, self._number)
+        if not instance or not (fields or peer == self._server):
             self.foreign += 1
             return []
         if not fields:
@@ -466,7 +463,7 @@ class PerlertClientSession(DatagramLayer):
         self._recheck_soon(now)
         return []
 
-    def _on_step_outside(self, fields: list[Any], peer: Any, now: float) -> list[Any]:
+    def _on_step_outside(self, fields: tuple[Any, ...], peer: Any, now: float) -> list[Any]:
         """Process a step outside of a rollout: it replaces a lost start, and shows the port."""
         episode, state = self._episode, self.state
         timestamp, step = fields[:2]
