@@ -54,10 +54,9 @@ class Limits:
         for name, value in vars(self).items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"limit {name} must be a positive int, not {value!r}")
-        # The kernels add small constants in 64-bit arithmetic and recurse per level.
-        for name in ("message", "received"):
-            if getattr(self, name) >= 2**60:
-                raise ValueError(f"limit {name} must be below 2**60, not {getattr(self, name)}")
+            # The kernels add small constants in 64-bit arithmetic and recurse per level.
+            if value >= 2**60:
+                raise ValueError(f"limit {name} must be below 2**60, not {value}")
         if self.datagram > 65_507:
             raise ValueError(f"limit datagram must be at most 65507 (UDP), not {self.datagram}")
         if self.depth > 500:

@@ -24,7 +24,16 @@ def test_limits_other_than_positive_ints_are_rejected(name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("message", 2**60 - 1), ("depth", 500), ("dims", 32), ("datagram", 65_507)]
+    ("name", "most"),
+    [
+        ("message", 2**60 - 1),
+        ("string", 2**60 - 1),
+        ("items", 2**60 - 1),
+        ("expanded", 2**60 - 1),
+        ("depth", 500),
+        ("dims", 32),
+        ("datagram", 65_507),
+    ],
 )
 def test_limits_are_bounded_by_the_kernels(name, most):
     assert getattr(Limits(**{name: most}), name) == most

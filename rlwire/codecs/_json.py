@@ -157,13 +157,14 @@ def encode(value: Any, limits: Limits) -> bytes:
     except (TypeError, ValueError, OverflowError):
         _find_fault(value, "$")
         raise EncodeError(f"JSON cannot represent {quoted(value)}") from None
-    if len(data) > limits.message:
-        raise LimitExceeded("message", limits.message, len(data))
-    if b"null" not in data and fits(data, _ANY, _ANY, _ANY, limits.depth):
+    size, most = len(data), limits.message
+    if size <= most and b"null" not in data and fits(data, _ANY, _ANY, _ANY, limits.depth):
         return data
     _, depth, _, _, nulls = measure(data)
     if nulls:  # msgspec writes NaN and infinities as null
         _find_fault(value, "$")
+    if size > most:
+        raise LimitExceeded("message", most, size)
     if depth > limits.depth:
         raise LimitExceeded("depth", limits.depth, depth)
     return data

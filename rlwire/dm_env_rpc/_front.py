@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from rlwire._options import given
@@ -12,7 +11,6 @@ from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.dm_env_rpc.options import OPTIONS as OPTIONS
 from rlwire.dm_env_rpc.options import DmEnvRpcServeOptions, DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.loading import load_environment
 from rlwire.serving.fronts import clients, rendering
@@ -33,7 +31,7 @@ def server(environment: Any, url: URL, **given_options: Any) -> Server:
             infos=options.infos,
             accepts=options.accepts,
         )
-        with contextlib.suppress(StatusError):  # settings are required
+        if not worlds.needs_settings:
             sample = worlds({})
             worlds.sampled = True
             if sample.shared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections import deque
@@ -449,6 +450,9 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
             connection = (None if self.sent else self._connection) or self._connected()
             await connection.begin_exchange(request)
             return connection.end_exchange()
+        except asyncio.CancelledError:
+            connection.cancel_exchange()
+            raise
         except BaseException as error:
             self.on_failure(error)
             raise

@@ -39,6 +39,7 @@ class EnvironmentFactory:
         self._in_use = threading.Lock()
         self.accepts = frozenset((*accepts, "seed"))
         self._open, self._required = _parameters_of(self._make)
+        self.needs_settings = any(self._required.values())
         firsts = {_first(name): name for name in accepts}
         self._arguments = {
             name

@@ -391,6 +391,7 @@ class EnvironmentWorlds:
         self._factory = EnvironmentFactory(make_environment, accepts)
         self._options = ConverterOptions(reward, discount, infos, dict(default_actions or {}))
         self.accepts = self._factory.accepts
+        self.needs_settings = self._factory.needs_settings
 
     def __call__(self, settings: Settings) -> EnvironmentWorld:
         return EnvironmentWorld(self._factory, self._options, settings)

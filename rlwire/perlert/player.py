@@ -304,7 +304,7 @@ class PacedPlayer:
             try:
                 return dict(self.extra(key, info) or {})
             except Exception as error:
-                self.timer.once.warning("%s: extra= is not sent: %s", self, repr(error))
+                self.timer.once.warning("%s: extra= failed, and is not sent: %r", self, error)
         elif info:
             self.timer.once.warning(
                 "%s: the info (%s) is not sent, since PERLERT has no field for it; to send entries "

@@ -22,8 +22,15 @@ from rlwire.rlx.config import Options
 
 _SHIPPED = "rlwire.relaax.algorithms"
 
-# RELAAX's algorithms, and the closest of RLlib's: docs/howto/applications.md.
-_SIMILAR = {"da3c": "IMPALA", "trpo": "PPO", "dppo": "PPO", "dqn": "DQN", "ddpg": "SAC"}
+# RELAAX's algorithms, and those that come closest: docs/howto/applications.md.
+_SIMILAR = {
+    "policy-gradient": "algorithm:pg",
+    "da3c": "algorithm:pg or rllib:IMPALA",
+    "trpo": "rllib:PPO",
+    "dppo": "rllib:PPO --runners N",
+    "dqn": "rllib:DQN",
+    "ddpg": "rllib:SAC",
+}
 
 
 @dataclass(frozen=True)
@@ -90,8 +97,8 @@ def load_algorithm(
 
 def instead_of(name: str) -> str:
     """Return the remedy for a name of RELAAX's, for errors; "" for other names."""
-    similar = _SIMILAR.get(name)
-    return f"; a similar one: rlwire serve rllib:{similar} rlx://HOST:PORT" if similar else ""
+    similar = _SIMILAR.get(name.replace("_", "-"))
+    return f"; a similar one: rlwire serve {similar} rlx://HOST:PORT" if similar else ""
 
 
 _FILES = {"Agent": "agent", "ParameterServer": "parameter_server"}
@@ -111,7 +118,11 @@ def _of_name(where: str) -> ModuleType:
 def _exists(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            return False
+        raise  # the package `name` is in lacks another
+    except ValueError:
         return False
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from rlwire._options import given, with_options
 from rlwire.codecs.rllink import (
@@ -26,7 +26,7 @@ from rlwire.codecs.rllink import (
 )
 from rlwire.limits import DEFAULT
 from rlwire.rllink.options import BacklogOptions, RLlinkLearnerOptions, RLlinkServerOptions
-from rlwire.serving.serving import Running, Service, StreamServer
+from rlwire.serving.serving import Service, StreamServer
 from rlwire.serving.threads import Worker
 from rlwire.sessions.rllink import RLlinkServerSession
 from rlwire.transports.connection import Connection
@@ -297,6 +297,9 @@ class Learner(Protocol):
         """
 
 
+_Self = TypeVar("_Self", bound="LearnerServer")
+
+
 class LearnerServer(Server):
     """A `Server` that trains a `Learner` with the received episodes.
 
@@ -315,10 +318,12 @@ class LearnerServer(Server):
         self._learner = learner
         self._worker: Worker | None = None
 
-    def _run(self) -> Running:
-        running = super()._run()
-        self._worker = Worker(self._learn, "rlwire learner").start()
-        return running
+    def start(self: _Self) -> _Self:
+        """Start the server, and then its learner, which may stop it."""
+        super().start()
+        self._worker = Worker(self._learn, "rlwire learner")
+        self._worker.start()
+        return self
 
     def _after_stop(self) -> None:
         super()._after_stop()

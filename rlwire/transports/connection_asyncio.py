@@ -344,16 +344,14 @@ class AsyncConnection:
         try:
             await self.begin_exchange(event)
         except asyncio.CancelledError:
-            if self._waiter.pop() is None:
-                self.core.close("closed on this side: an exchange was cancelled")
-                self._finish()
+            self.cancel_exchange()
             raise
         return self._waiter.pop()
 
     def begin_exchange(self, event: Any) -> Awaitable[None]:
         """Send one event, if it need not wait; await the result, then call `end_exchange`.
 
-        For clients that do so at once, and close the connection if that is cancelled.
+        For clients that do so at once, and call `cancel_exchange` if that is cancelled.
         """
         core, stream = self.core, self._stream
         # Few calls for small messages: after a process switch the caches are cold, and each call
@@ -377,6 +375,12 @@ class AsyncConnection:
     def end_exchange(self) -> Any:
         """Return the reply."""
         return self._waiter.pop()
+
+    def cancel_exchange(self) -> None:
+        """Close the connection, unless the reply has arrived, which is dropped."""
+        if self._waiter.pop() is None:
+            self.core.close("closed on this side: an exchange was cancelled")
+            self._finish()
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._closed)
@@ -477,10 +481,10 @@ class AsyncConnection:
 
     async def _wait(self) -> Any:
         """Wait for the next event, or the end of the handshake."""
-        waiter = self._waiter.start()
         if self.core.more:
             self.yield_to_loop()
         self.set_reading()
+        waiter = self._waiter.start()
         await waiter
         return waiter.pop()
 

@@ -247,7 +247,8 @@ def receive_exactly(sock: socket.socket, size: int) -> bytearray:
     while view:
         count = sock.recv_into(view)
         if not count:
-            raise ConnectionResetError(f"the peer closed socket {sock} inside a message")
+            where = "inside" if len(view) < size else "before"
+            raise ConnectionResetError(f"the peer closed socket {sock} {where} a message")
         view = view[count:]
     return data
 

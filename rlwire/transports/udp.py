@@ -315,6 +315,8 @@ class DatagramConnection(DatagramDriver, Owned):
             if events or last:  # and nothing else is due
                 if datagrams := session.datagrams():
                     sock.send_batch(datagrams)
+                if self._closed:  # by another thread meanwhile
+                    self._close_sockets()
                 return events
 
     def flush(self) -> None:

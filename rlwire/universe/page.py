@@ -111,7 +111,7 @@ class PageServer(StreamServer):
         return "a page for browsers"
 
 
-@dataclass
+@dataclass(eq=False)
 class _PageService(Service[AsyncConnection]):
     _server: PageServer  # knows its address once it listens
     _remote: Callable[[], URL]

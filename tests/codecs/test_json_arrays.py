@@ -86,7 +86,8 @@ def test_measured_items_and_depth_equal_those_of_the_value():
         made = value(5)
         for ascii_only in (True, False):
             text = json.dumps(made, ensure_ascii=ascii_only)
-            items, depth, _, wide, nulls = _json_arrays.measure(text.encode())
+            items, depth, _, expanded, nulls = _json_arrays.measure(text.encode())
             assert (items, depth, nulls) == (items_of(made), depth_of(made), False)
-            assert wide == ("é" in text or "\\u" in text)
-    assert _json_arrays.measure(b'["a\\"bc", "d", null, "') == (4, 1, 5, False, True)
+            wide = "é" in text or "\\u" in text
+            assert expanded == 256 * items + wide * 4 * len(text.encode())
+    assert _json_arrays.measure(b'["a\\"bc", "d", null, "') == (4, 1, 5, 1024, True)

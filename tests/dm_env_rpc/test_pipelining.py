@@ -1,5 +1,6 @@
 """Several requests without waiting: `send` and `receive` of both clients."""
 
+import asyncio
 import threading
 from typing import Any
 
@@ -158,6 +159,19 @@ def test_lost_connection_ends_all_pending_requests(server, monkeypatch):
         client.reconnect()
         assert client.pending == 0
         client.step()
+
+
+async def test_request_after_a_cancelled_one_says_that_it_was_cancelled(server, monkeypatch):
+    monkeypatch.setattr(Echo, "wait", threading.Event())
+    async with AsyncClient(str(server.address)) as client:
+        await client.join_world()
+        await client.step()
+        zeros = {"action": np.zeros((256, 1024), np.float32)}
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.step(zeros), 0.1)
+        Echo.wait.set()
+        with pytest.raises(ConnectionClosed, match="cancelled"):
+            await client.step()
 
 
 def test_server_copies_observations_that_an_environment_reuses(workers):

@@ -65,6 +65,13 @@ def test_missing_algorithm_is_named(tmp_path):
     assert "nothing" in str(raised(ImportError, load_algorithm, "nothing.at.all"))
 
 
+def test_dependency_that_an_algorithms_package_lacks_is_named(tmp_path, monkeypatch):
+    (tmp_path / "lacking").mkdir()
+    (tmp_path / "lacking" / "__init__.py").write_text("import absent_library")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert raised(ImportError, load_algorithm, "lacking.algorithm").name == "absent_library"
+
+
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
 def test_agents_share_a_parameter_server_and_its_checkpoint(tmp_path, workers):
     (tmp_path / "app.yaml").write_text("learning:\n  scale: 10\n")

@@ -344,6 +344,16 @@ def test_failed_learner_stops_its_server_with_an_error(error, caplog):
     assert "no gradient" in caplog.text
 
 
+def test_learner_without_weights_at_the_start_stops_its_server(caplog):
+    class Without(Counting):
+        def get_state(self):
+            raise RuntimeError("no checkpoint")
+
+    with rlwire.serve(Without(), URL) as server:
+        raised(RlwireError, server.serve_forever)
+    assert "no checkpoint" in caplog.text
+
+
 @pytest.mark.parametrize("wait", [True, False])
 def test_learner_that_returns_no_weights_stops_its_server(wait, caplog):
     class Wrong(Counting):

@@ -609,8 +609,8 @@ cdef int fill_options(TensorOptions *out, object copy, object limits) except -1:
         out.unshared = 0
         out.message = limits.message
         out.items, out.keys = limits.items, limits.keys
-        begin_budget(&out.budget, min(limits.expanded, 2**62))
-        out.string = min(limits.string, 2**62)
+        begin_budget(&out.budget, limits.expanded)
+        out.string = limits.string
         out.dims = limits.dims
         _last = out[0]
         _last_limits = limits

@@ -633,7 +633,7 @@ cdef class Decoder:
         self._limits.array = self._limits.map = 0xFFFFFFFF
         self._message = limits.message
         self._keys = limits.keys
-        self._expanded = min(limits.expanded, 2**62)
+        self._expanded = limits.expanded
         self._copy = <CopyMode> copy_mode(copy)
         if arrays not in (True, False, "bytes"):
             raise ValueError(f"arrays must be True, False or 'bytes', not {arrays!r}")

@@ -304,7 +304,7 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     most = limits_of(&room, limits).items
     if count > most:
         raise LimitExceeded("items", most, count, offset=0)
-    begin_budget(&budget, min((DEFAULT if limits is None else limits).expanded, 2**62))
+    begin_budget(&budget, (DEFAULT if limits is None else limits).expanded)
     size = count * <size_t> (native.itemsize + (descr.itemsize if native != descr else 0))
     if not afford(&budget, size):
         raise over_budget(&budget, size, 0, "")

@@ -255,7 +255,7 @@ cdef class RLXDecoder:
         limits = checked(limits)
         fill_limits(&self._limits, limits, &self._message)
         self._received = limits.received
-        self._expanded = min(limits.expanded, 2**62)
+        self._expanded = limits.expanded
         if images not in ("array", "float32"):
             raise ValueError(f"images must be 'array' or 'float32', not {images!r}")
         self._floats = images == "float32"

@@ -68,7 +68,7 @@ cdef class FrameDecoder:
         self._as_str = self._text and self.binary
         self.masked = masked
         self._received = min(limits.received, limits.message)
-        self._expanded = min(limits.expanded, 2**62)
+        self._expanded = limits.expanded
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=None) except -1:

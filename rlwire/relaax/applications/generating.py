@@ -58,6 +58,11 @@ def generate(
     Copies the algorithm to the folder ``algorithm``, and sets its path in the file. Replaces the
     sections as `configure` does, except one that names the algorithm already.
     """
+    if algorithm is not None and algorithm not in ALGORITHMS:
+        raise ApplicationError(
+            f"no algorithm {algorithm}: expected one of {', '.join(ALGORITHMS)}"
+            f"{instead_of(algorithm)}"
+        )
     folder = Path(config).resolve().parent
     section = read_application(config).algorithm
     known = section is not None and section.name == algorithm
@@ -82,6 +87,8 @@ def configure(
     if environment is not None:
         sections |= _yaml().load(_environment(environment))
     if algorithm is not None:
+        if kind is None and path is not None:
+            kind = "bandit"
         if kind is None:
             raise ApplicationError(
                 f"{application.name}: environment/type is missing: set it to one of "

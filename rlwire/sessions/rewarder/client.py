@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -60,8 +61,7 @@ PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvStep, EnvText))
 """Events that are also part of the next `RewarderClientSession.pop_step`."""
 
 
-@dataclass(frozen=True)
-class RequestDone:
+class RequestDone(Struct, frozen=True):
     """A request was answered, was refused (`error`) or timed out.
 
     `request` is its message id, None if the server's error has none. `what` is ``"reset"``,
@@ -78,7 +78,7 @@ class RequestDone:
 Event: TypeAlias = RewarderMessage | RequestDone | list[Any]
 
 
-class _Request(NamedTuple):
+class _Request(Struct):
     number: int | None
     what: str
     sent: float

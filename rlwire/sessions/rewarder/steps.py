@@ -185,7 +185,6 @@ class EpisodeBuffer:
             step.texts = tuple(self._texts)
             self._texts.clear()
             self._text_size = 0
-        self._sizes: dict[str, int] = {}  # of the info's entries
         self._begin(
             RewarderStep(
                 0.0, False, {}, (), step.observation, 0, None, step.episode_id, step.env_state
@@ -321,5 +320,6 @@ class ClockOffset:
         for at, error, offset in self._samples:
             error += max(0.0, now - at) * _DRIFT
             if best is None or error <= best.error:
-                best = ClockEstimate(offset, error)
+                # Python code, as of a NamedTuple's class, would let Ctrl-C interrupt a message.
+                best = tuple.__new__(ClockEstimate, (offset, error))
         return best

@@ -229,7 +229,7 @@ class Reader:
     def _feed(self, have: int | OSError) -> Any:
         """Do the plain case of `_process`; return the event, or NOTHING."""
         core = self._core
-        if type(have) is not int or self._closed or get_ident() != self._owner:
+        if type(have) is not int or not self._quick or self._closed or get_ident() != self._owner:
             self._process(have)
             return NOTHING
         try:

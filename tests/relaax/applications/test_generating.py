@@ -77,8 +77,9 @@ def test_generated_algorithm_is_loaded_from_its_copy(tmp_path):
 
 @pytest.mark.each(
     ("name", "similar"),
-    [("da3c", "rllib:IMPALA"), ("trpo", "rllib:PPO"), ("dqn", "rllib:DQN"), ("ddpg", "rllib:SAC"),
-     ("dppo", "rllib:PPO"), ("chess", None)],
+    [("da3c", "algorithm:pg"), ("trpo", "rllib:PPO"), ("dqn", "rllib:DQN"), ("ddpg", "rllib:SAC"),
+     ("dppo", "rllib:PPO"), ("policy-gradient", "algorithm:pg"),
+     ("policy_gradient", "algorithm:pg"), ("chess", None)],
 )  # fmt: skip
 def test_relaax_algorithms_are_rejected_with_a_remedy(tmp_path, name, similar):
     config = applications.new(tmp_path / name) / "app.yaml"
@@ -90,9 +91,28 @@ def test_relaax_algorithms_are_rejected_with_a_remedy(tmp_path, name, similar):
     ):
         with pytest.raises((applications.ApplicationError, ImportError), match=name) as raised:
             call()
-        assert ("rllib:" in str(raised.value)) == (similar is not None)
+        assert ("rlwire serve" in str(raised.value)) == (similar is not None)
         assert similar is None or f"rlwire serve {similar}" in str(raised.value)
     assert not (tmp_path / "other").exists()
+
+
+def test_generate_of_an_unknown_algorithm_that_the_file_names_changes_nothing(tmp_path):
+    config = applications.new(tmp_path / "demo") / "app.yaml"
+    config.write_text(config.read_text().replace("name: bandit", "name: dqn", 1))
+    (config.parent / "algorithm").mkdir()
+    (config.parent / "algorithm" / "own.py").write_text("")
+    before = config.read_text(), files(config.parent)
+    with pytest.raises(applications.ApplicationError, match=r"dqn.*rllib:DQN"):
+        applications.generate(algorithm="dqn", config=config)
+    assert (config.read_text(), files(config.parent)) == before
+
+
+def test_algorithm_is_generated_for_an_application_without_a_type_of_environment(tmp_path):
+    config = tmp_path / "app.yaml"
+    config.write_text("environment:\n  run: ./train\nalgorithm:\n  name: own\n  path: ./own\n")
+    applications.generate(algorithm="pg", config=config)
+    assert applications.read_application(config).algorithm.name == "pg"
+    assert (tmp_path / "algorithm" / "agent.py").is_file()
 
 
 def test_relaax_environments_are_created_or_rejected(tmp_path):

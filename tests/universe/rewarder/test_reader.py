@@ -17,6 +17,7 @@ from rlwire.codecs.websocket.frames import PING, FrameEncoder
 from rlwire.codecs.websocket.handshake import read_request, write_response
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
 from tests.raising import raised
 from tests.transports.drivers import meanwhile
@@ -33,6 +34,25 @@ def joined(answering):
         return server, client
 
     return join
+
+
+def test_waiting_client_reads_all_that_tls_has_decrypted(answering, files, monkeypatch):
+    monkeypatch.setattr("rlwire.universe.rewarder._reader._TICK", 60.0)  # which would find it
+    server = answering(tls=ServerTLS(files.server))
+    options = {"attach": True, "ping_interval": None, "tls": ClientTLS(files.ca)}
+    with RewarderClient(f"localhost:{server.address.port}", **options) as client:
+        for number in range(6):
+            infos = [{"x": "y" * (6000 + 700 * place * (number % 3))} for place in range(8)]
+            pushing = threading.Timer(
+                0.05, lambda infos=infos: [server.reward(1.0, info=info) for info in infos]
+            )
+            pushing.start()
+            count = 0
+            while count < 8:
+                step = client.step(20.0)
+                assert step.count
+                count += step.count
+            pushing.join()
 
 
 def test_client_receives_steps_after_pauses(joined):
