@@ -102,7 +102,7 @@ class EpisodeBuilder:
 
 
 def _number(value: Any) -> float:
-    """Return the sum of a reward's numbers; NaN if it is None or a text."""
+    """Return the sum of a reward's numbers; NaN if it has none."""
     try:
         return float(np.sum(np.asarray(value, np.float64)))
     except (ArithmeticError, TypeError, ValueError):
