@@ -19,7 +19,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _NUMBERS: Final = frozenset((int, float))
 _LISTS: Final = frozenset((list,))
-_ANY: Final = 2**63
+_ANY: Final = 2**63  # no limit
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 _KINDS: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`$")
 

@@ -312,8 +312,8 @@ class PerlertClientSession(DatagramLayer):
             return []
         fields: tuple[Any, ...] = message[2:] if type(message) is RolloutStep else ()
         # Only steps may come from another port than the lobby's.
-        instance = (message.name, message.number) == (self._name, self._number)
-        if not instance or not (fields or peer == self._server):
+        ours = message.name == self._name and message.number == self._number
+        if not ours or not (fields or peer == self._server):
             self.foreign += 1
             return []
         if not fields:

@@ -98,15 +98,14 @@ class EpisodeBuffer:
     def __init__(self, key: EpisodeKey, episode_id: str) -> None:
         self.key = key
         self._texts: deque[str] = deque()
-        self._text_size = self._info_size = 0
-        self._sizes: dict[str, int] = {}  # of the info's entries
+        self._text_size = 0
         self._begin(RewarderStep(0.0, False, {}, episode_id=episode_id))
 
     def _begin(self, step: RewarderStep) -> None:
         self.step = step
         self.has_news = False  # whether there is anything for the next step
-        if self._info_size:
-            self._sizes, self._info_size = {}, 0
+        self._sizes: dict[str, int] = {}  # of the info's entries
+        self._info_size = 0
 
     def add_reward(self, reward: float, done: bool, info: dict[str, Any]) -> None:
         step = self.step
