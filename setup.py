@@ -66,6 +66,7 @@ MODULES = [
     "rlwire.codecs.msgpack.encoder",
     "rlwire.codecs.perlert.datagrams",
     "rlwire.codecs.perlert.text",
+    "rlwire.codecs.rewarder.texts",
     "rlwire.codecs.rfb.decoder",
     "rlwire.codecs.rfb.encoder",
     "rlwire.codecs.rllink.frames",

@@ -108,6 +108,25 @@ def measure(bytes text):
     return items, deepest, longest, _expanded(items, wide, PyBytes_GET_SIZE(text)), nulls
 
 
+cdef inline uint8_t *_as_real(uint8_t *start, uint8_t *to) noexcept:
+    """Add ".0" to the text of a whole number, which keeps it a float; NULL if it is not finite."""
+    to[0] = 0
+    while start[0] != 0 and start[0] != c"." and start[0] != c"e" and start[0] != c"n":
+        start += 1
+    if start[0] == c"n":  # nan or inf
+        return NULL
+    if start == to:
+        to[0] = c"."
+        to[1] = c"0"
+        to += 2
+    return to
+
+
+cdef uint8_t *put_real(uint8_t *to, double value) noexcept:
+    """Write a float in at most 26 bytes; return NULL if it is not finite."""
+    return _as_real(to, rlw_put_number(to, RLW_FLOAT64, &value, -1))
+
+
 cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
                         const cnp.npy_intp *shape, int dims) noexcept:
     """Write a list; return NULL if a number is not finite."""
@@ -124,23 +143,15 @@ cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
         else:
             to = rlw_put_number(to, <rlw_number> kind, values[0], -1)
             values[0] += size
-            if kind >= RLW_FLOAT32:
-                to[0] = 0
-                while start[0] != 0 and start[0] != c"." and start[0] != c"e" and start[0] != c"n":
-                    start += 1
-                if start[0] == c"n":  # nan or inf
-                    return NULL
-                if start == to:  # a whole number: ".0" keeps it a float
-                    to[0] = c"."
-                    to[1] = c"0"
-                    to += 2
+            if kind >= RLW_FLOAT32 and (to := _as_real(start, to)) == NULL:
+                return NULL
         to[0] = c","
         left -= 1
     to[0] = c"]"
     return to + 1
 
 
-def text_of(cnp.ndarray array):
+cpdef bytes text_of(cnp.ndarray array):
     """Return an array of numbers as nested JSON lists; None if JSON has no such numbers.
 
     Each float gets the shortest digits that read back as the same float of its dtype.
@@ -175,36 +186,42 @@ cdef struct Numbers:
     cnp.npy_intp shape[DIMS]
 
 
-cdef inline const uint8_t *_read_number(Numbers *n, const uint8_t *p) noexcept:
-    """Append a number; return NULL if there is none or it is too large."""
+cdef const uint8_t *read_number(const uint8_t *p, const uint8_t *end, Number *number) noexcept:
+    """Read a number of JSON; return NULL if there is none or it is too large."""
     cdef const uint8_t *q = p + (p[0] == c"-")
     cdef const uint8_t *first = q
     cdef uint64_t value = 0
-    cdef size_t i
     while c"0" <= q[0] <= c"9":
         value = value * 10 + (q[0] - c"0")
         q += 1
-    if q[0] == c"." or (q[0] | 0x20) == c"e":
-        if not n.is_real:
-            for i in range(n.count):
-                n.real[i] = <double> n.whole[i]
-            n.is_real = True
-        q = rlw_parse_double(p, n.end, &n.real[n.count])
-        if q == NULL or isinf(n.real[n.count]):
-            return NULL
-    elif not 0 < q - first < 19 or (first[0] == c"0" and q - first > 1):
+    if q == first or (first[0] == c"0" and q - first > 1):
         return NULL
-    elif n.is_real:
-        n.real[n.count] = <double> <int64_t> (0 - value if first != p else value)
+    number.is_real = q[0] == c"." or (q[0] | 0x20) == c"e"
+    if not number.is_real:
+        number.whole = <int64_t> (0 - value if first != p else value)
+        return q if q - first < 19 else NULL
+    if q[0] == c"." and not c"0" <= q[1] <= c"9":
+        return NULL
+    q = rlw_parse_double(p, end, &number.real)
+    return q if q != NULL and not isinf(number.real) else NULL
+
+
+cdef inline const uint8_t *_append_number(Numbers *n, const uint8_t *p) noexcept:
+    """Append a number; return NULL if there is none or it is too large."""
+    cdef Number number
+    cdef size_t i
+    p = read_number(p, n.end, &number)
+    if p == NULL:
+        return NULL
+    if number.is_real and not n.is_real:
+        for i in range(n.count):
+            n.real[i] = <double> n.whole[i]
+        n.is_real = True
+    if n.is_real:
+        n.real[n.count] = number.real if number.is_real else <double> number.whole
     else:
-        n.whole[n.count] = <int64_t> (0 - value if first != p else value)
+        n.whole[n.count] = number.whole
     n.count += 1
-    return q
-
-
-cdef inline const uint8_t *_after_space(const uint8_t *p) noexcept:
-    while p[0] == c" " or p[0] == c"\n" or p[0] == c"\r" or p[0] == c"\t":
-        p += 1
     return p
 
 
@@ -214,20 +231,22 @@ cdef const uint8_t *_read_list(Numbers *n, const uint8_t *p, int depth) noexcept
     cdef bint flat
     if depth >= DIMS:
         return NULL
-    p = _after_space(p + 1)
+    p = after_space(p + 1)
     flat = p[0] != c"["
     if n.dims == 0 and flat:
         n.dims = depth + 1
     elif n.dims != 0 and flat != (depth + 1 == n.dims):
         return NULL
     while p[0] != c"]":
-        p = _read_number(n, p) if flat else _read_list(n, p, depth + 1) if p[0] == c"[" else NULL
+        p = _append_number(n, p) if flat else _read_list(n, p, depth + 1) if p[0] == c"[" else NULL
         if p == NULL:
             return NULL
         count += 1
-        p = _after_space(p)
+        p = after_space(p)
         if p[0] == c",":
-            p = _after_space(p + 1)
+            p = after_space(p + 1)
+            if p[0] == c"]":
+                return NULL
         elif p[0] != c"]":
             return NULL
     if n.shape[depth] < 0:
@@ -235,34 +254,52 @@ cdef const uint8_t *_read_list(Numbers *n, const uint8_t *p, int depth) noexcept
     return p + 1 if n.shape[depth] == count else NULL
 
 
-def array_of(bytes text):
-    """Return a valid JSON text that is a list of numbers as int64 or float64; else None."""
+cdef array_at(const uint8_t **at):
+    """Return the array of a list of numbers, and move after it; None if there is none.
+
+    The text has a zero byte at its end.
+    """
     cdef Numbers n
-    cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
-    cdef cnp.npy_intp i, size = PyBytes_GET_SIZE(text), most = 1
+    cdef const uint8_t *p = at[0]
+    cdef cnp.npy_intp i, most = 1, depth = 0
     cdef bint real = False
     if p[0] != c"[":
         return None
-    for i in range(size):
-        if p[i] == c",":
+    while True:
+        if p[0] == c",":
             most += 1
-        elif p[i] == c'"':
-            return None
-        elif p[i] == c"." or (p[i] | 0x20) == c"e":
+        elif p[0] == c"." or (p[0] | 0x20) == c"e":
             real = True
+        elif p[0] == c"[":
+            depth += 1
+        elif p[0] == c"]":
+            depth -= 1
+        elif p[0] == c'"' or p[0] == 0:
+            return None
+        p += 1
+        if depth == 0:
+            break
     cdef cnp.ndarray values = cnp.PyArray_EMPTY(
         1, &most, cnp.NPY_FLOAT64 if real else cnp.NPY_INT64, 0
     )
-    n.end, n.whole, n.real = p + size, <int64_t *> values.data, <double *> values.data
+    n.end, n.whole, n.real = p, <int64_t *> values.data, <double *> values.data
     n.count = n.dims = n.is_real = 0
     for i in range(DIMS):
         n.shape[i] = -1
-    p = _read_list(&n, p, 0)
-    if p != n.end:
+    if _read_list(&n, at[0], 0) != p:
         return None
+    at[0] = p
     if n.count and real == n.is_real and <cnp.npy_intp> n.count == most:
         if n.dims == 1:
             return values
     else:
         values = values[: n.count].view("f8" if n.is_real or not n.count else "i8")
     return values.reshape([n.shape[i] for i in range(n.dims)])
+
+
+def array_of(bytes text):
+    """Return a JSON text that is a list of numbers as int64 or float64; else None."""
+    cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
+    cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)
+    values = array_at(&p)
+    return values if p == end else None

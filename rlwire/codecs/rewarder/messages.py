@@ -21,6 +21,7 @@ from rlwire.codecs import _json, msgpack
 from rlwire.codecs._json import Buffer, bounded, read
 from rlwire.codecs._json import encode as write
 from rlwire.codecs._json_arrays import array_of
+from rlwire.codecs.rewarder import texts
 from rlwire.codecs.rewarder.infos import NONFINITE, restore_numbers, spell
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -330,7 +331,14 @@ class MessageCodec:
         """Return a message of either form; raises as the function `decode`."""
         if is_binary(buffer):
             return self.decode(self.values(buffer))
-        return _read(bounded(buffer, self._limits), self._limits)
+        data = bounded(buffer, self._limits)
+        values = texts.read(data)
+        if values is None:
+            return _read(data, self._limits)
+        if values[0] < 3:
+            return self.decode(values)
+        _, number, sent_at, episode_id, reward, done = values
+        return EnvReward(reward, done, message_id=number, sent_at=sent_at, episode_id=episode_id)
 
     def write(
         self, message: RewarderMessage, sent_at: float | None, message_id: int | str | None
@@ -339,14 +347,19 @@ class MessageCodec:
         values = astuple(message)
         own, shared = values[:-_SHARED], values[-_SHARED:]
         sent, number, episode_id, parent, runtime, others, fields, members = shared
-        headers = _KnownHeaders(
-            sent if sent_at is None else sent_at,
-            number if message_id is None else message_id,
-            episode_id,
-            parent,
-            runtime,
-        )
+        sent = sent if sent_at is None else sent_at
+        number = number if message_id is None else message_id
         kind = type(message)
+        if parent is None and runtime is None and not (others or fields or members):
+            data = None
+            if kind is EnvObservation or kind is AgentAction:
+                code = 1 if kind is EnvObservation else 2
+                data = self.write_plain(code, number, sent, episode_id, own[0])
+            elif kind is EnvReward and not own[2]:
+                data = self.write_plain(3, number, sent, episode_id, own[0], own[1])
+            if data is not None:
+                return data
+        headers = _KnownHeaders(sent, number, episode_id, parent, runtime)
         value: Any
         if kind is UnknownMessage or others or fields or members:
             value = _with_extras(message, headers)
@@ -363,6 +376,22 @@ class MessageCodec:
                     _warn(message.method)
                     return data
             raise EncodeError(f"{message.method}: {error.reason}", path=error.path) from None
+
+    def write_plain(
+        self,
+        code: int,
+        message_id: int | str | None,
+        sent_at: float | None,
+        episode_id: str | None,
+        value: Any,
+        done: bool | None = None,
+    ) -> bytes | None:
+        """Return the JSON of a message's values if they are plain, as `texts` says, else None."""
+        data = texts.write(code, message_id, sent_at, episode_id, value, done)
+        limits = self._limits
+        if data is None or len(data) > limits.message or limits.depth < _DEEPEST:
+            return None
+        return data
 
     def encode_step(
         self, step: tuple[Any, ...], sent_at: float, message_id: int
@@ -423,6 +452,7 @@ class MessageCodec:
         raise DecodeError("invalid values of a binary message")
 
 
+_DEEPEST: Final = 2 + 32  # levels of a text with an array
 _STRS: Final = frozenset((str,))
 _CODEC: Final = MessageCodec(DEFAULT)
 _codec_of: Final = functools.lru_cache(8)(MessageCodec)

@@ -185,12 +185,17 @@ class RewarderClientSession(RewarderSession):
         episode and of older ones are dropped.
         """
         if type(event) is tuple:
-            if self._binary and not (self._ended or self._observer):
+            if not (self._ended or self._observer):
                 number = self.last_id + 1
-                parts = self._codec.encode(2, number, self._wall(), None, event)
-                if parts is not None:
+                if self._binary:
+                    parts = self._codec.encode(2, number, self._wall(), None, event)
+                    if parts is not None:
+                        self.last_id = number
+                        return Binary(parts)
+                data = self._codec.write_plain(2, number, self._wall(), None, event)
+                if data is not None:
                     self.last_id = number
-                    return Binary(parts)
+                    return [data]
             event = AgentAction(event)
         kind = type(event)
         if kind not in _FROM_CLIENT and kind is not UnknownMessage:

@@ -1,4 +1,6 @@
 # Types for rules.py, which is compiled.
+cimport cython
+
 from rlwire.codecs.rewarder.messages cimport MessageCodec
 from rlwire.sessions.layer cimport Layer
 
@@ -22,3 +24,6 @@ cdef class Push:
     cdef bytes _head, _tail
     cdef object _write_text
     cdef bytes _binary
+
+    @cython.locals(codec=MessageCodec, data=bytes)
+    cpdef _write(self, message, sent_at, limits)

@@ -167,13 +167,6 @@ class RewarderSession(Layer):
             raise LocalProtocolError(f"the rewarder's connection is closed{why}")
 
 
-def _split(data: bytes) -> tuple[bytes, bytes]:
-    """Return what is before and after a message's id of one digit."""
-    # The first match is the header: only the method and `sent_at` come before it.
-    gap = data.index(_ID) + len(_ID)
-    return data[:gap], data[gap + 1 :]
-
-
 class Push:
     """A message to many connections, encoded once, with a gap for each connection's message id.
 
@@ -206,13 +199,16 @@ class Push:
             self._write_text()
 
     def _write(self, message: RewarderMessage, sent_at: float, limits: Limits) -> None:
-        data = MessageCodec.of(limits).write(message, sent_at, 0)
+        codec = MessageCodec.of(limits)
+        data = codec.write(message, sent_at, 0)
         self.size = size = len(data)
         if size - 1 + _LONGEST > limits.message:
             raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
         if size > _UNCHECKED:
             bounded(data, limits)  # as clients with these limits do
-        self._head, self._tail = _split(data)
+        # The first match is the header: only the method and `sent_at` come before it.
+        gap = data.index(_ID) + len(_ID)
+        self._head, self._tail = data[:gap], data[gap + 1 :]
 
     def numbered(self, number: int, arrays: bool = False) -> Sequence[Buffer]:
         """Return the message with this id; a long one as two buffers, the second shared."""

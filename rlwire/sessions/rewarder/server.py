@@ -139,19 +139,19 @@ class Runtime:
         about = {**self._about, **self._begun}
         return self.status.with_headers(episode_id=episode_id, extra_body=about, **given)
 
-    def push(self, event: RewarderMessage, **options: bool) -> Push:
+    def push(self, event: RewarderMessage, *, arrays: bool = False, text: bool = True) -> Push:
         """Encode a push for `RewarderServerSession.send`, by default of the current episode.
 
-        The options are `Push`'s.
+        `arrays` and `text` are `Push`'s.
         """
         if not isinstance(event, _PUSHES):
             raise LocalProtocolError(f"{name_of(event)} cannot be sent to all connections")
-        episode_id = event.episode_id
+        episode_id, current = event.episode_id, self.status.episode_id
         if episode_id is None:
-            event = event.with_headers(episode_id=self.status.episode_id)
-        elif episode_id != self.status.episode_id:
+            event = event.with_headers(episode_id=current)
+        elif episode_id != current:
             _own_key(episode_id)
-        return Push(event, self.wall(), self.limits, **options)
+        return Push(event, self.wall(), self.limits, arrays=arrays, text=text)
 
     def connect(
         self, authorization: str | None = None, observer: str | None = None

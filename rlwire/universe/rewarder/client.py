@@ -287,7 +287,8 @@ class RewarderClientBase(PushClient, ClientBase):
             EncodeError, LimitExceeded: it cannot be encoded, or too many bytes are unsent.
             ConnectionClosed: the connection is closed.
         """
-        self.send(AgentAction(list(events)))
+        with self._lock:
+            self._post(tuple(events))
 
     def send(self, message: AgentAction | UnknownMessage) -> None:
         """Send an action, or a message with a method of your own; raises as `act`."""
