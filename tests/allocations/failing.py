@@ -30,6 +30,7 @@ from PIL import Image
 from rlwire import buffers
 from rlwire.codecs import _json_arrays, dm_env_rpc, msgpack, perlert, rfb, rlx
 from rlwire.codecs.http2 import frames as http2
+from rlwire.codecs.rewarder import texts
 from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
 from rlwire.codecs.rfb.messages import RGBX
 from rlwire.codecs.websocket import frames as websocket
@@ -129,6 +130,11 @@ def calls_json():
             ("measure", _json_arrays.measure, text),
         ):
             yield f"{name} {array.dtype}", lambda c=call, g=given: c(g), (given,)
+    values = 12, 0.5, "1", (("KeyEvent", 97, True), ("PointerEvent", 0.5))
+    text = texts.write(2, *values)
+    assert text is not None
+    yield "read of a rewarder's text", lambda: texts.read(text), (text,)
+    yield "write of a rewarder's text", lambda: texts.write(2, *values), values
 
 
 def calls_dm_env_rpc():
