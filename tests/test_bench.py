@@ -25,7 +25,7 @@ from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
-from rlwire.transports.address import Address
+from rlwire.urls import parse_url
 from tests import bench_targets
 from tests.programs import has_ended, python
 from tests.raising import raised, raised_with
@@ -412,9 +412,10 @@ def test_benchmark_rejects_invalid_arguments(words, capsys):
 def test_closed_relay_frees_its_threads_and_sockets():
     before = threading.active_count()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        relay = raw.Relay(Address(*server.getsockname()))
+        relay = raw.Relay()
+        url = relay.to(f"rlx://127.0.0.1:{server.getsockname()[1]}")
         with (
-            socket.create_connection(("127.0.0.1", relay.port)) as client,
+            socket.create_connection(("127.0.0.1", parse_url(url).port)) as client,
             server.accept()[0] as end,
         ):
             client.sendall(b"abc")

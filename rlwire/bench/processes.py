@@ -10,7 +10,6 @@ import platform
 import resource
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlwire.errors import EncodeError, LimitExceeded, MissingExtra, RlwireError, on_error
+from rlwire.serving.threads import run_in_thread
 
 
 class BenchError(RlwireError):
@@ -75,23 +75,13 @@ def cpu_time() -> tuple[float, float]:
     return used.ru_utime * 1e6, used.ru_stime * 1e6
 
 
-def die_with_parent(channel: Connection | None = None) -> None:
-    """Exit when the parent process has ended, even if it was killed.
-
-    Each message that arrives at `channel` is answered with this process's `cpu_time`.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    waited: list[Any] = [parent.sentinel, *([] if channel is None else [channel])]
-
-    def watch(sentinel: int) -> None:
-        while sentinel not in wait(waited):
-            channel.recv()  # type: ignore[union-attr]
-            channel.send(("cpu time", cpu_time()))  # type: ignore[union-attr]
-        os._exit(1)
-
-    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
+def _reply_to_parent(channel: Connection) -> None:
+    """Reply to each message with this process's `cpu_time`; exit when the parent has ended."""
+    with contextlib.suppress(EOFError, OSError):  # also if the parent was killed
+        while True:
+            channel.recv()
+            channel.send(("cpu time", cpu_time()))
+    os._exit(1)
 
 
 def _main(
@@ -99,7 +89,7 @@ def _main(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers
     pin(cores)
-    die_with_parent(channel)
+    run_in_thread("rlwire bench", _reply_to_parent, channel)
     try:
         serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:
@@ -111,9 +101,7 @@ def _main(
 
 @functools.cache
 def _processes() -> Any:
-    """Return the context of processes: fresh ones, forked where possible from one with imports."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
+    """Return the context of fresh processes, forked from one that has the imports."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rlwire.bench.rows"])
     return context

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from rlwire.bench.processes import ANSWER_SECONDS, BenchError, ServerProcess
 from rlwire.recording.tapping import Carrier, shut
 from rlwire.serving.threads import run_in_thread
-from rlwire.transports.address import Address
 from rlwire.transports.sockets import listen, local_address, set_kernel_timeout
-
-_WAITALL = getattr(socket, "MSG_WAITALL", 0)
+from rlwire.urls import parse_url
 
 
 class Sizes(NamedTuple):
@@ -33,9 +31,9 @@ def mean_size(messages: Sequence[bytes | memoryview]) -> int:
 
 def _fill(peer: socket.socket, view: memoryview) -> bool:
     """Receive until `view` is full; return False at the end of the stream."""
-    size = peer.recv_into(view, 0, _WAITALL)
-    while 0 < size < len(view):  # a signal, a timeout, or a platform without MSG_WAITALL
-        more = peer.recv_into(view[size:], 0, _WAITALL)
+    size = peer.recv_into(view, 0, socket.MSG_WAITALL)
+    while 0 < size < len(view):  # a signal, or a timeout
+        more = peer.recv_into(view[size:], 0, socket.MSG_WAITALL)
         if more == 0:
             return False
         size += more
@@ -122,11 +120,16 @@ def raw_exchange(
 class Relay:
     """Forwards TCP between a client and a server, and counts the bytes each way."""
 
-    def __init__(self, server: Address) -> None:
+    def __init__(self) -> None:
         self._carrier = Carrier()
         self._listening = listen("127.0.0.1:0")
-        self.port = local_address(self._listening).port
-        run_in_thread("rlwire relay", self._carrier.accept, self._listening, "relay", server)
+
+    def to(self, url: str) -> str:
+        """Begin to forward to the server of `url`; return the URL that its client connects to."""
+        there, here = parse_url(url), local_address(self._listening)
+        accept = self._carrier.accept
+        run_in_thread("rlwire relay", accept, self._listening, "relay", there.address)
+        return str(there.replace(host=here.host, port=here.port))
 
     def counted(self) -> Sizes:
         """Return the bytes since the last call."""

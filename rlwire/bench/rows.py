@@ -23,7 +23,6 @@ from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError
 from rlwire.registry import protocol
 from rlwire.rllink import Episode, SetState
-from rlwire.urls import parse_url
 
 
 class Exchange(NamedTuple):
@@ -63,15 +62,13 @@ class Row(ABC):
         return functools.partial(self.make, self.payload.steps)
 
     @abstractmethod
-    def opened(self, relays: list[Relay] | None = None) -> AbstractContextManager[Exchange]:
-        """Start the server and connect; with `relays`, through a new relay that is added there."""
+    def opened(self, relay: Relay | None = None) -> AbstractContextManager[Exchange]:
+        """Start the server and connect, through a relay if there is one."""
 
     def sizes(self) -> Sizes:
         """Check each step twice, and return the mean bytes of a round trip."""
-        relays: list[Relay] = []
         try:
-            with self.opened(relays) as exchange:
-                (relay,) = relays
+            with closing(Relay()) as relay, self.opened(relay) as exchange:
                 numbers = range(len(self.exchanged))
                 for number in [*numbers] * 2:
                     self.check(number, exchange.seen(exchange.ask(number)))
@@ -82,9 +79,6 @@ class Row(ABC):
                 counted = relay.counted()
         except (EncodeError, LimitExceeded) as error:
             raise Unfit(str(error)) from error
-        finally:
-            for relay in relays:
-                relay.close()
         return Sizes(*(round(each / len(self.exchanged)) for each in counted))
 
     def check(self, number: int, seen: tuple[Any, Any]) -> None:
@@ -105,14 +99,6 @@ class Row(ABC):
                 raise
             except (RlwireError, OSError, EOFError) as error:
                 raise BenchError(server.exit_reason() or f"{self.name}: {error}") from error
-
-
-def relayed(url: str, relays: list[Relay] | None) -> str:
-    if relays is None:
-        return url
-    where = parse_url(url)
-    relays.append(Relay(where.address))
-    return str(where.replace(host="127.0.0.1", port=relays[-1].port))
 
 
 def array_difference(sent: NDArray[Any], state: Any) -> str:
@@ -176,10 +162,11 @@ class _Door(Row):
             yield _stepping(env)
 
     @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        over = self.over if relays is None else "tcp"
-        with self.served(over) as server, self.client(relayed(server.address, relays)) as exchange:
-            yield exchange._replace(server_cpu_time=server.cpu_time)
+    def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
+        with self.served("tcp" if relay else self.over) as server:
+            url = relay.to(server.address) if relay else server.address
+            with self.client(url) as exchange:
+                yield exchange._replace(server_cpu_time=server.cpu_time)
 
 
 class _Perlert(_Door):
