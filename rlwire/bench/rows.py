@@ -46,11 +46,7 @@ class Row(ABC):
     over: str = "tcp"
     make: Callable[[Sequence[BenchStep]], Any] = replaying
     datagrams: ClassVar = False
-
-    @property
-    def batch(self) -> int:
-        """Steps in an exchange."""
-        return 1
+    batch: ClassVar = 1  # steps in an exchange
 
     @functools.cached_property
     def exchanged(self) -> Sequence[BenchStep]:
@@ -114,11 +110,6 @@ def array_difference(sent: NDArray[Any], state: Any) -> str:
     return f"byte {wrong[0]} of the state differs, {wrong.size} in all" if wrong.size else ""
 
 
-def _stepping(env: Any) -> Exchange:
-    env.reset()
-    return Exchange(env.step, lambda outcome: (outcome[0], outcome[1]))
-
-
 def _serve(report: Callable[[str], None], make: Any, url: str, options: dict[str, Any]) -> None:
     with rlwire.serve(make, url, **options) as server:
         report(server.url)
@@ -129,19 +120,11 @@ _numbers = itertools.count()
 _folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-bench-"))
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "rewarder": {"lockstep": True},
-    "openpi": {"workers": "threads", "timing": False},
-}
-
-
-_SCHEMES = {"dm_env_rpc": "dm-env-rpc", "rewarder": "universe", "rllink-100": "rllink"}
-
-
 class _Door(Row):
-    @property
-    def scheme(self) -> str:
-        return _SCHEMES.get(self.name, self.name)
+    """A row of `rlwire.serve` and `rlwire.make`."""
+
+    scheme = "dm-env-rpc"
+    options: ClassVar[dict[str, Any]] = {}  # of the server
 
     @property
     def serves(self) -> Callable[..., Any]:
@@ -154,12 +137,13 @@ class _Door(Row):
             url = f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
         else:
             url = f"{scheme}+{over}://{_folder().name}/{next(_numbers)}"
-        return self._other(_serve, self.serves, url, _OPTIONS.get(self.name, {}))
+        return self._other(_serve, self.serves, url, self.options)
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
         with closing(rlwire.make(url)) as env:
-            yield _stepping(env)
+            env.reset()
+            yield Exchange(env.step, lambda outcome: outcome[:2])
 
     @contextlib.contextmanager
     def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
@@ -167,6 +151,11 @@ class _Door(Row):
             url = relay.to(server.address) if relay else server.address
             with self.client(url) as exchange:
                 yield exchange._replace(server_cpu_time=server.cpu_time)
+
+
+class _Rewarder(_Door):
+    scheme = "universe"
+    options: ClassVar = {"lockstep": True}
 
 
 class _Perlert(_Door):
@@ -294,27 +283,52 @@ class EchoAgent:
 
 
 class _Agent(_Door):
-    """A row of a protocol where the environment connects: `rlwire.serve` and `rlwire.connect`."""
+    """A row of `rlwire.serve` and `rlwire.connect`, where the environment connects."""
 
     serves = EchoAgent
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
-        client = rlwire.connect(url)
-        with contextlib.ExitStack() as stack:
-            stack.callback(client.disconnect if self.name == "rlx" else client.close)
-            yield _EXCHANGES[self.scheme](client, self.exchanged)
+        with rlwire.connect(url) as client:
+            yield self.exchange(client)
+
+    @abstractmethod
+    def exchange(self, client: Any) -> Exchange: ...
+
+
+class _RLX(_Agent):
+    scheme = "rlx"
+
+    def exchange(self, client: Any) -> Exchange:
+        client.init()
+        update, steps = client.update, self.exchanged
+
+        def ask(number: int) -> Any:
+            state, reward, terminal = steps[number]
+            return update(reward, state, terminal)
+
+        return Exchange(ask, lambda _reply: update())
+
+
+class _OpenPI(_Agent):
+    scheme = "openpi"
+    options: ClassVar = {"workers": "threads", "timing": False}
+
+    def exchange(self, client: Any) -> Exchange:
+        messages = [{"state": step.state, "reward": step.reward} for step in self.exchanged]
+        return Exchange(
+            lambda number: client.infer(messages[number]), lambda _reply: client.infer({})["kept"]
+        )
 
 
 class _RLlink(_Agent):
-    """Episodes of `batch` steps: an array of the observations before, between and after them."""
+    """A simulator sends an episode of `batch` steps, and waits for weights."""
 
-    @property
-    def batch(self) -> int:
-        return int(self.name.partition("-")[2] or 1)
+    scheme = "rllink"
 
     @functools.cached_property
     def exchanged(self) -> list[BenchStep]:
+        """Arrays of the observations before, between and after the steps of each episode."""
         steps, size = self.payload.steps, self.batch
         starts = range(0, len(steps), size)
         states = np.stack([steps[n % len(steps)].state for n in range(starts[-1] + size + 1)])
@@ -324,45 +338,30 @@ class _RLlink(_Agent):
             for start, each in zip(starts, last, strict=True)
         ]
 
-
-def _rlx(client: Any, steps: Sequence[BenchStep]) -> Exchange:
-    client.init()
-    update = client.update
-    return Exchange(
-        lambda number: update(steps[number].reward, steps[number].state, steps[number].terminal),
-        lambda _reply: update(),
-    )
-
-
-def _openpi(client: Any, steps: Sequence[BenchStep]) -> Exchange:
-    messages = [{"state": step.state, "reward": step.reward} for step in steps]
-    return Exchange(
-        lambda number: client.infer(messages[number]), lambda _reply: client.infer({})["kept"]
-    )
+    def exchange(self, client: Any) -> Exchange:
+        size = self.batch
+        episodes = [
+            Episode(state, np.zeros(size, np.int64), np.full(size, reward), end)
+            for state, reward, end in self.exchanged
+        ]
+        back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
+        return Exchange(
+            lambda number: client.send([episodes[number]], wait=True),
+            lambda _reply: client.send([back], wait=True).state["kept"],
+        )
 
 
-def _rllink(client: Any, steps: Sequence[BenchStep]) -> Exchange:
-    """A simulator sends an episode, and waits for weights."""
-    episodes = [
-        Episode(state, np.zeros(len(state) - 1, np.int64), np.full(len(state) - 1, reward), end)
-        for state, reward, end in steps
-    ]
-    back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
-    return Exchange(
-        lambda number: client.send([episodes[number]], wait=True),
-        lambda _reply: client.send([back], wait=True).state["kept"],
-    )
+class _RLlink100(_RLlink):
+    batch = 100
 
-
-_EXCHANGES = {"rlx": _rlx, "openpi": _openpi, "rllink": _rllink}
 
 PROVIDERS: dict[str, type[Row]] = {
     "dm_env_rpc": _Door,
-    "rlx": _Agent,
+    "rlx": _RLX,
     "perlert": _Perlert,
-    "rewarder": _Door,
-    "openpi": _Agent,
+    "rewarder": _Rewarder,
+    "openpi": _OpenPI,
     "rllink": _RLlink,
-    "rllink-100": _RLlink,
+    "rllink-100": _RLlink100,
 }
 """The protocols by name, in the order of the report."""
