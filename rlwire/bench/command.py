@@ -72,9 +72,6 @@ def run(args: argparse.Namespace) -> int:
     try:
         pin(cores.client)
         _measure_all(args, cores, outcome)
-    except KeyboardInterrupt:
-        sys.stderr.write("rlwire: interrupted\n")
-        return 130  # 128 + SIGINT, as shells report it
     except BaseException:
         if outcome.results:
             show(outcome, table, args.columns)
