@@ -298,8 +298,6 @@ def test_benchmark_command_prints_and_writes_results(tmp_path):
         assert (row["server"] is None) == (row["protocol"] in ("AsyncVec", "SubprocVec"))
     assert "\nperlert cannot carry pong: " in done.stdout
     ours = [each for each in times if each[1] in PROVIDERS and each[1] != "rllink-100"]
-    fastest = min((each for each in ours if each[0] == "pong"), key=times.get)[1]
-    assert f"\nfastest with Pong: {fastest}, " in done.stdout
     last = " ".join(done.stdout.split("\ntimes as fast as pickle")[1].split())
     for protocol in {each[1] for each in ours} - {"perlert", "rllink-100"}:
         both = [f"{pipes[name]['round_trip']['p50'] / times[name, protocol]:.2f}" for name in order]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
@@ -66,7 +66,7 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     stream.write("".join(map(_wrapped, head)))
     stream.write(f"\n{plain_table(heads, rows, 2 + ('of' in heads))}\n\n")
     stream.write("".join(map(_wrapped, notes)))
-    stream.write("\n" + "".join(_wrapped(line) for line in conclusions(results)))
+    stream.write("\n" + "".join(map(_wrapped, conclusions(results))))
 
 
 def _base(result: Result) -> str:
@@ -129,39 +129,29 @@ TABLES = {
 """Columns of each table; CPU time is in microseconds a step."""
 
 
-def conclusions(results: Sequence[Result]) -> list[str]:
-    """Return the fastest protocol of each payload, and how each compares with what it replaces."""
+def conclusions(results: Sequence[Result]) -> Iterator[str]:
+    """Yield how many times as fast each protocol is as what it replaces."""
     times = {(each.protocol, each.payload): each.round_trip.p50 for each in results}
     payloads = list(dict.fromkeys(each.payload for each in results))
-    ours = [each for each in results if each.protocol not in RIVALS and each.batch == 1]
-    first = {each.payload: each for each in reversed(ours)}
-    lines = [f"fastest with {sentence(first[payload])}" for payload in payloads if payload in first]
-    names = list(dict.fromkeys(each.protocol for each in ours))
-    for rival, what, compared in (
-        ("pipe", "pickle in a pipe", names),
-        ("grpcio", "the original", [each for each in names if each.startswith("dm_env_rpc")]),
+    ours = [each.protocol for each in results if each.protocol not in RIVALS and each.batch == 1]
+    for rival, what, replaced_by in (
+        ("pipe", "pickle in a pipe", ""),
+        ("grpcio", "the original", "dm_env_rpc"),
     ):
+        names = [name for name in dict.fromkeys(ours) if name.startswith(replaced_by)]
         factors = [
             f"{name} {', '.join(_factor(times, rival, name, payload) for payload in payloads)}"
-            for name in compared
+            for name in names
         ]
         if factors and any(each.protocol == rival for each in results):
             head = f"times as fast as {what}, with {', '.join(payloads)}"
-            lines.append(f"{head}: {'; '.join(factors)}")
-    return lines
+            yield f"{head}: {'; '.join(factors)}"
 
 
 def _factor(times: dict[tuple[str, str], float], rival: str, name: str, payload: str) -> str:
     if (rival, payload) not in times or (name, payload) not in times:
         return "-"
     return f"{times[rival, payload] / times[name, payload]:.2f}"
-
-
-def sentence(result: Result) -> str:
-    return (
-        f"{result.title}: {result.protocol}, {result.round_trip.p50:,.0f} us a step, "
-        f"{result.overhead.p50:.1f} times a raw socket exchange"
-    )
 
 
 def microseconds(value: float) -> str:
