@@ -8,13 +8,14 @@ import json
 import math
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rlwire.bench.measuring import LeftOut, measure
 from rlwire.bench.payloads import PAYLOADS, played, record
 from rlwire.bench.processes import BenchError, Cores, Unfit, allowed_cores, machine, pin, versions
-from rlwire.bench.report import PINNING, Run, as_json, show
+from rlwire.bench.report import PINNING, Run, show
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS, Row
 
@@ -73,14 +74,14 @@ def run(args: argparse.Namespace) -> int:
         pin(cores.client)
         _measure_all(args, cores, outcome)
     except BaseException:
-        if outcome.results:
+        if outcome.rows:
             show(outcome, table, args.columns)
         raise
     finally:
         pin(before if cores.client else None)
     show(outcome, table, args.columns)
     if args.json is not None:
-        text = json.dumps(as_json(outcome), indent=2) + "\n"
+        text = json.dumps(asdict(outcome), indent=2) + "\n"
         _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")
     return 0
 
@@ -104,11 +105,11 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
         _progress(f"{name}, {payload.name}")
         over = "tcp" if name in RIVALS else args.over
         try:
-            outcome.results.append(measure(kind(name, payload, cores, over), seconds))
+            outcome.rows.append(measure(kind(name, payload, cores, over), seconds))
         except Unfit as error:
             outcome.left_out.append(LeftOut(name, payload.name, str(error)))
     _progress("")
-    if not outcome.results:
+    if not outcome.rows:
         raise BenchError(f"nothing to measure: {'; '.join(map(str, outcome.left_out))}")
 
 

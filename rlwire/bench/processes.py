@@ -10,7 +10,7 @@ import platform
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing.connection import Connection, wait
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlwire.errors import EncodeError, LimitExceeded, MissingExtra, RlwireError, on_error
+from rlwire.serving.stopping import keep_signals
 from rlwire.serving.threads import run_in_thread
 
 
@@ -57,16 +58,6 @@ def pin(cores: list[int] | None) -> None:
     """Pin this process, and threads that it starts later, to `cores`."""
     if cores:
         os.sched_setaffinity(0, cores)
-
-
-@contextlib.contextmanager
-def ignoring_sigint() -> Iterator[None]:
-    """Ignore SIGINT inside the block, so that processes started there inherit that."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
 def cpu_time() -> tuple[float, float]:
@@ -131,7 +122,8 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         with on_error(self.stop):
-            with ignoring_sigint():
+            with keep_signals():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the process inherits
                 self._process.start()
             self._far_end.close()
             if not wait([self._channel, self._process.sentinel], START_SECONDS):

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TextIO
+from dataclasses import dataclass
+from typing import TextIO
 
 from rlwire.bench.measuring import BATCHES, TURN, LeftOut, Result
 from rlwire.bench.rivals import RIVALS
 
-SCHEMA = 3  # version of the JSON; changes when a field changes its meaning or is removed
-
 
 @dataclass(frozen=True)
 class Run:
+    """What `--json` writes; times in microseconds."""
+
     versions: dict[str, str]
     machine: dict[str, str | int]
     pin: str
     seconds: float
-    results: list[Result]
+    rows: list[Result]
     left_out: list[LeftOut]
+    schema: int = 3  # changes when a field changes its meaning or is removed
 
 
 PINNING = {
@@ -34,8 +35,9 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     """Write the table with one of the `TABLES`, sorted by payload, then by time."""
     system, processor, cores = (run.machine[name] for name in ("system", "processor", "cores"))
     machine_line = f"{system}, {processor}, cores: {cores}, {PINNING[run.pin]}"
-    payloads = {result.payload: f"{result.title}, {result.array}" for result in run.results}
-    results = by_payload_and_time(run.results)
+    payloads = {row.payload: f"{row.title}, {row.array}" for row in run.rows}
+    order = list(payloads)
+    results = sorted(run.rows, key=lambda row: (order.index(row.payload), row.round_trip.p50))
     marked = [name for name in NOTES if any(_base(each) == name for each in results)]
     marks = {name: f" [{number}]" for number, name in enumerate(marked, 1)}
     pipes = {each.payload: each.round_trip.p50 for each in results if each.protocol == "pipe"}
@@ -48,7 +50,7 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     }
     heads = [head for head in TABLES[columns] if pipes or head != "vs pipe"]
     rows = [[cells[head](result) for head in heads] for result in results]
-    checked = sum(result.checked for result in run.results)
+    checked = sum(result.checked for result in results)
     notes = [
         "x raw is the time of a step divided by that of a raw socket exchange of as many bytes, "
         "which sends the same observations. "
@@ -71,11 +73,6 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
 
 def _base(result: Result) -> str:
     return result.protocol.partition("+")[0]
-
-
-def by_payload_and_time(results: Sequence[Result]) -> list[Result]:
-    order = list(dict.fromkeys(each.payload for each in results))
-    return sorted(results, key=lambda each: (order.index(each.payload), each.round_trip.p50))
 
 
 PEERS = {
@@ -173,9 +170,3 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int
 
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False) + "\n"
-
-
-def as_json(run: Run) -> dict[str, Any]:
-    """Return the fields of `Run` and ``schema`` as JSON values; times in microseconds."""
-    fields = asdict(run)
-    return {"schema": SCHEMA, "rows": fields.pop("results"), **fields}
