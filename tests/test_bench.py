@@ -139,13 +139,12 @@ def test_payloads_that_a_protocol_cannot_encode_are_unfit(name, shape, over, rea
     raised_with(Unfit, reason, PROVIDERS[name](name, payload(*shape), Cores(), over).sizes)
 
 
-@pytest.mark.parametrize("datagrams", [False, True])
-def test_raw_exchange_reports_a_dead_server(datagrams, monkeypatch):
+def test_raw_exchange_reports_a_dead_server(monkeypatch):
     monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
     servers = []
     begin = ServerProcess.__enter__
     monkeypatch.setattr(ServerProcess, "__enter__", lambda one: servers.append(one) or begin(one))
-    with raw_exchange(raw_messages(Sizes(5, 1)), datagrams=datagrams) as exchange:
+    with raw_exchange(raw_messages(Sizes(5, 1))) as exchange:
         exchange()
         os.kill(servers[0].pid, signal.SIGTERM)
         wait_for_end(servers[0].pid)

@@ -74,19 +74,9 @@ def serve_raw(report: Callable[[tuple[str, int]], None], messages: RawMessages) 
                     peer.sendall(next(replies))
 
 
-def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], messages: RawMessages) -> None:
-    replies = itertools.cycle(messages.replies)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.bind(("127.0.0.1", 0))
-        report(server.getsockname())
-        while True:
-            _request, peer = server.recvfrom(len(messages.requests[0]))
-            server.sendto(next(replies), peer)
-
-
 @contextlib.contextmanager
 def raw_exchange(
-    messages: RawMessages, cores: list[int] | None = None, *, datagrams: bool = False
+    messages: RawMessages, cores: list[int] | None = None
 ) -> Iterator[Callable[..., None]]:
     """Start a raw server, connect, and yield a function that makes one blocking exchange.
 
@@ -94,15 +84,12 @@ def raw_exchange(
     """
     requests = itertools.cycle(messages.requests)
     reply = memoryview(bytearray(len(messages.replies[0])))
-    serve = serve_raw_datagrams if datagrams else serve_raw
-    with ServerProcess("raw echo", serve, messages, cores=cores) as server:
-        if datagrams:
-            peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            peer.connect(server.address)
-        else:
-            peer = socket.create_connection(server.address, timeout=ANSWER_SECONDS)
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer.settimeout(None)  # Python's timeout costs a poll() per call
+    with (
+        ServerProcess("raw echo", serve_raw, messages, cores=cores) as server,
+        socket.create_connection(server.address, timeout=ANSWER_SECONDS) as peer,
+    ):
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.settimeout(None)  # Python's timeout costs a poll() per call
         set_kernel_timeout(peer, socket.SO_RCVTIMEO, ANSWER_SECONDS)
 
         def exchange(_number: int = 0) -> None:
@@ -113,8 +100,7 @@ def raw_exchange(
             except (BenchError, OSError) as error:
                 raise BenchError(server.exit_reason() or f"raw exchange failed: {error}") from error
 
-        with peer:
-            yield exchange
+        yield exchange
 
 
 class Relay:
