@@ -144,11 +144,15 @@ def test_raw_exchange_reports_a_dead_server(monkeypatch):
     servers = []
     begin = ServerProcess.__enter__
     monkeypatch.setattr(ServerProcess, "__enter__", lambda one: servers.append(one) or begin(one))
-    with raw_exchange(raw_messages(Sizes(5, 1))) as exchange:
-        exchange()
-        os.kill(servers[0].pid, signal.SIGTERM)
-        wait_for_end(servers[0].pid)
-        raised(BenchError, exchange)
+
+    def exchange_with_a_dead_server():
+        with raw_exchange(raw_messages(Sizes(5, 1))) as exchange:
+            exchange()
+            os.kill(servers[0].pid, signal.SIGTERM)
+            wait_for_end(servers[0].pid)
+            exchange()
+
+    raised_with(BenchError, "ended with signal 15", exchange_with_a_dead_server)
 
 
 def wait_for_end(pid):

@@ -99,7 +99,10 @@ def _processes() -> Any:
 
 
 class ServerProcess:
-    """A server in a process of its own, which ends with its parent."""
+    """A server in a process of its own, which ends with its parent.
+
+    If it has ended, errors in its block name the reason.
+    """
 
     def __init__(
         self,
@@ -139,8 +142,13 @@ class ServerProcess:
             self.address = what
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        try:
+            lost = isinstance(error, (RlwireError, OSError, EOFError))
+            if lost and (reason := self.exit_reason()):
+                raise BenchError(reason) from error
+        finally:
+            self.stop()
 
     @property
     def pid(self) -> int:

@@ -93,12 +93,9 @@ def raw_exchange(
         set_kernel_timeout(peer, socket.SO_RCVTIMEO, ANSWER_SECONDS)
 
         def exchange(_number: int = 0) -> None:
-            try:
-                peer.sendall(next(requests))
-                if not _fill(peer, reply):
-                    raise BenchError("the raw echo server closed the connection")
-            except (BenchError, OSError) as error:
-                raise BenchError(server.exit_reason() or f"raw exchange failed: {error}") from error
+            peer.sendall(next(requests))
+            if not _fill(peer, reply):
+                raise BenchError("the raw echo server closed the connection")
 
         yield exchange
 

@@ -40,7 +40,7 @@ class Rival(Row):
     @contextlib.contextmanager
     def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
         ours, theirs = multiprocessing.Pipe()
-        with self._other(_serve_pipe, theirs, self.payload.steps) as server, ours:
+        with self.process(_serve_pipe, theirs, self.payload.steps) as server, ours:
             theirs.close()
 
             def ask(number: int) -> Any:
@@ -67,7 +67,7 @@ class _Original(Row):
         from dm_env_rpc.v1 import connection, dm_env_rpc_pb2, spec_manager
 
         options = [("grpc.max_receive_message_length", -1)]
-        with self._other(_serve_original, self.payload.steps) as server:
+        with self.process(_serve_original, self.payload.steps) as server:
             url = relay.to(server.address) if relay else server.address
             with (
                 grpc.insecure_channel(str(parse_url(url).address), options) as channel,

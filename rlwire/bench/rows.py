@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 import rlwire
 from rlwire.bench.payloads import BenchStep, Payload, replaying
-from rlwire.bench.processes import ANSWER_SECONDS, BenchError, Cores, Mismatch, ServerProcess, Unfit
+from rlwire.bench.processes import ANSWER_SECONDS, Cores, Mismatch, ServerProcess, Unfit
 from rlwire.bench.raw import Relay, Sizes, mean_size
-from rlwire.errors import EncodeError, LimitExceeded, RlwireError
+from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.registry import protocol
 from rlwire.rllink import Episode, SetState
 
@@ -84,22 +84,14 @@ class Row(ABC):
         if difference:
             raise Mismatch(f"{self.name}, {self.payload.name}, step {number}: {difference}")
 
-    @contextlib.contextmanager
-    def _other(self, serve: Callable[..., None], *arguments: Any) -> Iterator[ServerProcess]:
-        """Run `serve` in another process; if that ends, errors in the block name the reason."""
-        with ServerProcess(self.name, serve, *arguments, cores=self.cores.server) as server:
-            try:
-                yield server
-            except (Mismatch, Unfit, EncodeError, LimitExceeded):
-                raise
-            except (RlwireError, OSError, EOFError) as error:
-                raise BenchError(server.exit_reason() or f"{self.name}: {error}") from error
+    def process(self, serve: Callable[..., None], *arguments: Any) -> ServerProcess:
+        """Return another process, for `serve`."""
+        return ServerProcess(self.name, serve, *arguments, cores=self.cores.server)
 
 
 def array_difference(sent: NDArray[Any], state: Any) -> str:
     """Describe the first difference between a sent array and a returned one; "" if equal."""
-    state = np.asarray(state) if isinstance(state, np.generic) else state
-    if not isinstance(state, np.ndarray):
+    if not isinstance(state, (np.ndarray, np.generic)):
         return f"the state came back as a {type(state).__name__}"
     if state.dtype != sent.dtype or state.shape != sent.shape:
         return f"a state of {sent.dtype} {sent.shape} came back as {state.dtype} {state.shape}"
@@ -129,14 +121,14 @@ class _Door(Row):
     def serves(self) -> Callable[..., Any]:
         return self.makes
 
-    def served(self, over: str) -> AbstractContextManager[ServerProcess]:
+    def served(self, over: str) -> ServerProcess:
         """Start the server; its `address` is what `client` connects to."""
         scheme = self.scheme
         if over == "tcp":
             url = f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
         else:
             url = f"{scheme}+{over}://{_folder().name}/{next(_numbers)}"
-        return self._other(_serve, self.serves, url, self.options)
+        return self.process(_serve, self.serves, url, self.options)
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
@@ -178,8 +170,8 @@ class _Perlert(_Door):
         actions = [perlert.Action(_INSTANCE, 0, str(number)) for number in range(len(frames))]
         return Sizes(mean_size([perlert.encode(action) for action in actions]), mean_size(frames))
 
-    def served(self, over: str) -> AbstractContextManager[ServerProcess]:
-        return self._other(_serve_perlert, self.makes)
+    def served(self, over: str) -> ServerProcess:
+        return self.process(_serve_perlert, self.makes)
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
