@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 from rlwire.bench import command, measuring, payloads, raw
-from rlwire.bench.measuring import LEAD_IN, TURN
+from rlwire.bench.measuring import LEAD_IN
 from rlwire.bench.payloads import BenchStep, Payload
 from rlwire.bench.processes import BenchError, Cores, Mismatch, ServerProcess, Unfit, allowed_cores
 from rlwire.bench.raw import Sizes, raw_exchange, raw_messages
 from rlwire.bench.rivals import RIVALS, missing
-from rlwire.bench.rows import PROVIDERS
+from rlwire.bench.rows import BATCHES, PROVIDERS, TURN
 from rlwire.cli import main
-from rlwire.errors import MissingExtra
+from rlwire.errors import LimitExceeded, MissingExtra
 from rlwire.urls import parse_url
 from tests import bench_targets
 from tests.programs import has_ended, python
@@ -78,7 +78,7 @@ def test_benchmarked_messages_round_trip(name, shape, dtype):
     whole = tuple(each * row.batch for each in (result.request_bytes, result.reply_bytes))
     assert whole == pytest.approx(sizes, abs=4 * row.batch)  # numbers and times as text
     assert result.overhead.count >= measuring.TURNS
-    turn = measuring.turn_of(row)
+    turn = row.turn
     assert result.round_trip.count == result.echo.count == result.overhead.count * turn
     assert result.checked * (turn + LEAD_IN) >= result.round_trip.count
 
@@ -115,7 +115,7 @@ def test_rllink_carries_batches_of_consecutive_steps():
 
 @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
 def test_benchmark_detects_wrong_requests(name, monkeypatch):
-    monkeypatch.setattr(PROVIDERS[name], "serves", bench_targets.Liar)
+    monkeypatch.setattr(PROVIDERS[name], "makes", bench_targets.Liar)
     with pytest.raises(Mismatch, match=f"{name}, test, step 0: byte"):
         PROVIDERS[name](name, payload(4), Cores()).sizes()
 
@@ -129,14 +129,12 @@ def test_benchmark_runs_over_each_carrier(name, over):
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "over", "reason"),
-    [
-        ("perlert", (84, 84), "tcp", "84x84 float32 as text: .*datagram"),
-        ("perlert", (4,), "unix", "UDP"),
-    ],
+    ("shape", "over", "error", "reason"),
+    [((84, 84), "tcp", LimitExceeded, "datagram"), ((4,), "unix", Unfit, "UDP")],
 )
-def test_payloads_that_a_protocol_cannot_encode_are_unfit(name, shape, over, reason):
-    raised_with(Unfit, reason, PROVIDERS[name](name, payload(*shape), Cores(), over).sizes)
+def test_payloads_that_a_protocol_cannot_encode_are_errors(shape, over, error, reason):
+    row = PROVIDERS["perlert"]("perlert", payload(*shape), Cores(), over)
+    raised_with(error, reason, row.sizes)
 
 
 def test_raw_exchange_reports_a_dead_server(monkeypatch):
@@ -282,7 +280,7 @@ def test_benchmark_command_prints_and_writes_results(tmp_path):
     assert read["machine"]["cores"] == (len(cores) or os.cpu_count())
     pipes = {row["payload"]: row for row in read["rows"] if row["protocol"] == "pipe"}
     tables = re.findall(
-        r"^(cartpole|pong) +([\w-]+)(?: \[\d\])? .* ([\d.,]+)x +(?:([\d.]+)x|-)$", done.stdout, re.M
+        r"^(cartpole|pong) +([\w-]+) .* ([\d.,]+)x +(?:([\d.]+)x|-)$", done.stdout, re.M
     )
     times = {(row["payload"], row["protocol"]): row["round_trip"]["p50"] for row in read["rows"]}
     order = ["cartpole", "pong"]
@@ -292,7 +290,7 @@ def test_benchmark_command_prints_and_writes_results(tmp_path):
     for row in read["rows"]:
         overhead = row["overhead"]
         assert 0 < overhead["p25"] <= overhead["p50"] <= overhead["p75"]
-        turn = measuring.BATCHES if row["protocol"] == "rllink-100" else TURN
+        turn = BATCHES if row["protocol"] == "rllink-100" else TURN
         assert overhead["count"] * turn == row["round_trip"]["count"] == row["echo"]["count"]
         faster = pipes[row["payload"]]["round_trip"]["p50"] / row["round_trip"]["p50"]
         shown = f"{overhead['p50']:.2f}", f"{faster:.2f}" if row["batch"] == 1 else ""

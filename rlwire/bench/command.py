@@ -18,6 +18,7 @@ from rlwire.bench.processes import BenchError, Cores, Unfit, allowed_cores, mach
 from rlwire.bench.report import PINNING, Run, show
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS, Row
+from rlwire.errors import EncodeError, LimitExceeded
 
 ROW_SECONDS = 4.0
 RUN_SECONDS = 12.0  # of measuring by default; recording and starting servers add to it
@@ -106,7 +107,7 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
         over = "tcp" if name in RIVALS else args.over
         try:
             outcome.rows.append(measure(kind(name, payload, cores, over), seconds))
-        except Unfit as error:
+        except (Unfit, EncodeError, LimitExceeded) as error:
             outcome.left_out.append(LeftOut(name, payload.name, str(error)))
     _progress("")
     if not outcome.rows:

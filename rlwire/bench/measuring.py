@@ -15,8 +15,6 @@ from rlwire.bench.processes import cpu_time
 from rlwire.bench.raw import raw_exchange, raw_messages
 from rlwire.bench.rows import Exchange, Row
 
-TURN = 30  # timed round trips in a turn: a few milliseconds
-BATCHES = 3  # the same, of batches of steps
 LEAD_IN = 2  # untimed ones at its start: the other server has just used the caches
 WARM_UP = 3  # turns that are discarded
 TURNS = 5  # fewest turns, for the quartiles of their ratios
@@ -94,14 +92,13 @@ def measure(row: Row, seconds: float) -> Result:
     sizes = row.sizes()
     messages = raw_messages(sizes, (step.state for step in row.exchanged))
     raw = raw_exchange(messages, row.cores.server)
-    turn = turn_of(row)
     with row.opened() as exchange, raw as floor:
         gc.disable()
         try:
             times, used, checked = _alternate(row, exchange, floor, seconds)
         finally:
             gc.enable()
-    steps = (turn + LEAD_IN) * (len(times[0]) // turn) * row.batch
+    steps = (row.turn + LEAD_IN) * (len(times[0]) // row.turn) * row.batch
     client, server = (CpuTime(*(each / steps).tolist()) for each in used)
     round_trip, echo = np.divide(times, row.batch)
     return Result(
@@ -114,17 +111,12 @@ def measure(row: Row, seconds: float) -> Result:
         reply_bytes=round(sizes.reply / row.batch),
         round_trip=spread(round_trip),
         echo=spread(echo),
-        overhead=ratios(round_trip, echo, turn),
-        rate=rates(round_trip, turn),
+        overhead=ratios(round_trip, echo, row.turn),
+        rate=rates(round_trip, row.turn),
         checked=checked,
         client=client,
         server=server if exchange.server_cpu_time else None,
     )
-
-
-def turn_of(row: Row) -> int:
-    """Return the number of timed round trips in a turn."""
-    return TURN if row.batch == 1 else BATCHES
 
 
 def _alternate(
@@ -137,7 +129,7 @@ def _alternate(
         row, and how many of these were checked.
     """
     server_cpu_time = exchange.server_cpu_time or (lambda: (0.0, 0.0))
-    block_size = turn_of(row) + LEAD_IN
+    block_size = row.turn + LEAD_IN
     deadline = perf_counter() + seconds
     turn = 0
     while turn < WARM_UP + TURNS or perf_counter() < deadline:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from rlwire.bench.measuring import BATCHES, TURN, LeftOut, Result
+from rlwire.bench.measuring import LeftOut, Result
 from rlwire.bench.rivals import RIVALS
+from rlwire.bench.rows import BATCHES, TURN
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,9 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     payloads = {row.payload: f"{row.title}, {row.array}" for row in run.rows}
     order = list(payloads)
     results = sorted(run.rows, key=lambda row: (order.index(row.payload), row.round_trip.p50))
-    marked = [name for name in NOTES if any(_base(each) == name for each in results)]
-    marks = {name: f" [{number}]" for number, name in enumerate(marked, 1)}
     pipes = {each.payload: each.round_trip.p50 for each in results if each.protocol == "pipe"}
     cells: dict[str, Callable[[Result], str]] = {
         **_CELLS,
-        "protocol": lambda result: result.protocol + marks.get(_base(result), ""),
         "vs pipe": lambda result: (
             f"{pipes[result.payload] / result.round_trip.p50:.2f}x" if result.batch == 1 else "-"
         ),
@@ -61,7 +59,7 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
         ),
         f"{checked:,} timed exchanges were compared with the recording, and each twice before.",
         "; ".join(f"{name} is {what}" for name, what in payloads.items()),
-        *(f"[{number}] {name}: {NOTES[name]}" for number, name in enumerate(marked, 1)),
+        *(f"{name}: {note}" for name, note in NOTES.items() if name in map(_base, results)),
         *map(str, run.left_out),
     ]
     head = [", ".join(f"{name} {version}" for name, version in run.versions.items()), machine_line]
@@ -102,6 +100,7 @@ NOTES = {
 
 _CELLS: dict[str, Callable[[Result], str]] = {
     "payload": lambda result: result.payload,
+    "protocol": lambda result: result.protocol,
     "of": lambda result: PEERS.get(_base(result), ""),
     "KB": lambda result: f"{(result.request_bytes + result.reply_bytes) / 1000:.1f}",
     "us": lambda result: microseconds(result.round_trip.p50),

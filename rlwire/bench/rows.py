@@ -20,9 +20,11 @@ import rlwire
 from rlwire.bench.payloads import BenchStep, Payload, replaying
 from rlwire.bench.processes import ANSWER_SECONDS, Cores, Mismatch, ServerProcess, Unfit
 from rlwire.bench.raw import Relay, Sizes, mean_size
-from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.registry import protocol
 from rlwire.rllink import Episode, SetState
+
+TURN = 30  # timed exchanges in a turn: a few milliseconds
+BATCHES = 3  # the same, of batches of steps
 
 
 class Exchange(NamedTuple):
@@ -46,6 +48,7 @@ class Row(ABC):
     over: str = "tcp"
     make: Callable[[Sequence[BenchStep]], Any] = replaying
     batch: ClassVar = 1  # steps in an exchange
+    turn: ClassVar = TURN
 
     @functools.cached_property
     def exchanged(self) -> Sequence[BenchStep]:
@@ -53,7 +56,8 @@ class Row(ABC):
         return self.payload.steps
 
     @property
-    def makes(self) -> Callable[[], Any]:
+    def makes(self) -> Callable[..., Any]:
+        """What the server serves."""
         return functools.partial(self.make, self.payload.steps)
 
     @abstractmethod
@@ -62,18 +66,15 @@ class Row(ABC):
 
     def sizes(self) -> Sizes:
         """Check each step twice, and return the mean bytes of a round trip."""
-        try:
-            with closing(Relay()) as relay, self.opened(relay) as exchange:
-                numbers = range(len(self.exchanged))
-                for number in [*numbers] * 2:
-                    self.check(number, exchange.seen(exchange.ask(number)))
-                relay.counted()  # until here with what `seen` asks, and pings of a new connection
-                for number in numbers:
-                    exchange.ask(number)
-                # In one sum, because what ends an episode may come after the step's answer.
-                counted = relay.counted()
-        except (EncodeError, LimitExceeded) as error:
-            raise Unfit(str(error)) from error
+        with closing(Relay()) as relay, self.opened(relay) as exchange:
+            numbers = range(len(self.exchanged))
+            for number in [*numbers] * 2:
+                self.check(number, exchange.seen(exchange.ask(number)))
+            relay.counted()  # until here with what `seen` asks, and pings of a new connection
+            for number in numbers:
+                exchange.ask(number)
+            # In one sum, because what ends an episode may come after the step's answer.
+            counted = relay.counted()
         return Sizes(*(round(each / len(self.exchanged)) for each in counted))
 
     def check(self, number: int, seen: tuple[Any, Any]) -> None:
@@ -117,10 +118,6 @@ class _Door(Row):
     scheme = "dm-env-rpc"
     options: ClassVar[dict[str, Any]] = {}  # of the server
 
-    @property
-    def serves(self) -> Callable[..., Any]:
-        return self.makes
-
     def served(self, over: str) -> ServerProcess:
         """Start the server; its `address` is what `client` connects to."""
         scheme = self.scheme
@@ -128,7 +125,7 @@ class _Door(Row):
             url = f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
         else:
             url = f"{scheme}+{over}://{_folder().name}/{next(_numbers)}"
-        return self.process(_serve, self.serves, url, self.options)
+        return self.process(_serve, self.makes, url, self.options)
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
@@ -160,13 +157,10 @@ class _Perlert(_Door):
         if self.payload.steps[0].state.dtype.kind == "b":
             raise Unfit("PERLERT has no text form for booleans")
         now, writer = int(time() * 1000), perlert.StepWriter(_INSTANCE, 0)
-        try:
-            frames = [
-                writer.write(now, number, step.state, step.reward, False, _step_text(number))
-                for number, step in enumerate(self.payload.steps)
-            ]
-        except LimitExceeded as error:
-            raise Unfit(f"{self.payload.array} as text: {error}") from error
+        frames = [
+            writer.write(now, number, step.state, step.reward, False, _step_text(number))
+            for number, step in enumerate(self.payload.steps)
+        ]
         actions = [perlert.Action(_INSTANCE, 0, str(number)) for number in range(len(frames))]
         return Sizes(mean_size([perlert.encode(action) for action in actions]), mean_size(frames))
 
@@ -274,7 +268,7 @@ class EchoAgent:
 class _Agent(_Door):
     """A row of `rlwire.serve` and `rlwire.connect`, where the environment connects."""
 
-    serves = EchoAgent
+    makes = EchoAgent
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
@@ -342,6 +336,7 @@ class _RLlink(_Agent):
 
 class _RLlink100(_RLlink):
     batch = 100
+    turn = BATCHES
 
 
 PROVIDERS: dict[str, type[Row]] = {
