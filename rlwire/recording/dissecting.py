@@ -190,7 +190,6 @@ class _Fragments:
     opcode: int = 0
     size: int = 0
     offset: int = 0
-    compressed: bool = False
 
 
 class BytesDissector(Dissector):
@@ -204,12 +203,7 @@ class BytesDissector(Dissector):
 
 
 class WebSocketDissector(Dissector):
-    """HTTP heads, control frames, and messages in any number of fragments.
-
-    Messages that are compressed by permessage-deflate, which rlwire never uses, stay compressed.
-    """
-
-    _deflate = False
+    """HTTP heads, control frames, and messages in any number of fragments."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
@@ -226,7 +220,6 @@ class WebSocketDissector(Dissector):
         return super().held + sum(len(side.payload) for side in self.sides.values())
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
-        side = self.sides[from_client]
         if data[0] in b"GH":  # as first bytes of a frame, both are invalid
             begins = b"GET " if from_client else b"HTTP/"
             size = handshake.head_size(data, 0, len(data), self.limits.header, begins)
@@ -237,10 +230,7 @@ class WebSocketDissector(Dissector):
                 if size > self.received:
                     raise LimitExceeded("received", self.received, size)
             return size
-        if data[0] & 0x40 and self._deflate and data[0] & 15 in (websocket.TEXT, websocket.BINARY):
-            side.compressed = True
-            data[0] &= 0xBF
-        left = self.received - len(side.payload)
+        left = self.received - len(self.sides[from_client].payload)
         found: int = self._frames[from_client].frame_size(data, 0, len(data), left)
         return found
 
@@ -249,9 +239,6 @@ class WebSocketDissector(Dissector):
         if frame[0] in b"GH":
             head, end, body = frame.partition(b"\r\n\r\n")
             first, lines = handshake.read_head(head + end)
-            if not from_client:
-                used = "".join(lines.all("Sec-WebSocket-Extensions"))
-                self._deflate = "permessage-deflate" in used
             value = {"line": first, "headers": _shown(lines), **({"body": body} if body else {})}
             yield Dissected("handshake", value).paired("handshake", from_client)
             return
@@ -273,10 +260,8 @@ class WebSocketDissector(Dissector):
         side.size += len(frame)
         if final:
             self.sides[from_client] = self.side(from_client, True)
-            message, text = bytes(side.payload), side.opcode == websocket.TEXT
-            found = Dissected("compressed", message)
-            if not side.compressed:
-                found = attempted(self.decode, message, from_client, text)
+            text = side.opcode == websocket.TEXT
+            found = attempted(self.decode, bytes(side.payload), from_client, text)
             found.size, found.offset = side.size, side.offset
             yield found
 
