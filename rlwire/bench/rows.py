@@ -113,10 +113,11 @@ _folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-ben
 
 
 class _Door(Row):
-    """A row of `rlwire.serve` and `rlwire.make`."""
+    """A row of `rlwire.serve` and `rlwire.make`, or `rlwire.connect` if environments connect."""
 
     scheme = "dm-env-rpc"
     options: ClassVar[dict[str, Any]] = {}  # of the server
+    connect: ClassVar = staticmethod(rlwire.make)
 
     def served(self, over: str) -> ServerProcess:
         """Start the server; its `address` is what `client` connects to."""
@@ -129,9 +130,12 @@ class _Door(Row):
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
-        with closing(rlwire.make(url)) as env:
-            env.reset()
-            yield Exchange(env.step, lambda outcome: outcome[:2])
+        with self.connect(url) as client:
+            yield self.exchange(client)
+
+    def exchange(self, client: Any) -> Exchange:
+        client.reset()
+        return Exchange(client.step, lambda outcome: outcome[:2])
 
     @contextlib.contextmanager
     def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
@@ -265,22 +269,10 @@ class EchoAgent:
         return SetState(0, {})
 
 
-class _Agent(_Door):
-    """A row of `rlwire.serve` and `rlwire.connect`, where the environment connects."""
-
-    makes = EchoAgent
-
-    @contextlib.contextmanager
-    def client(self, url: str) -> Iterator[Exchange]:
-        with rlwire.connect(url) as client:
-            yield self.exchange(client)
-
-    @abstractmethod
-    def exchange(self, client: Any) -> Exchange: ...
-
-
-class _RLX(_Agent):
+class _RLX(_Door):
     scheme = "rlx"
+    makes = EchoAgent
+    connect: ClassVar = staticmethod(rlwire.connect)
 
     def exchange(self, client: Any) -> Exchange:
         client.init()
@@ -293,8 +285,10 @@ class _RLX(_Agent):
         return Exchange(ask, lambda _reply: update())
 
 
-class _OpenPI(_Agent):
+class _OpenPI(_Door):
     scheme = "openpi"
+    makes = EchoAgent
+    connect: ClassVar = staticmethod(rlwire.connect)
     options: ClassVar = {"workers": "threads", "timing": False}
 
     def exchange(self, client: Any) -> Exchange:
@@ -304,10 +298,12 @@ class _OpenPI(_Agent):
         )
 
 
-class _RLlink(_Agent):
+class _RLlink(_Door):
     """A simulator sends an episode of `batch` steps, and waits for weights."""
 
     scheme = "rllink"
+    makes = EchoAgent
+    connect: ClassVar = staticmethod(rlwire.connect)
 
     @functools.cached_property
     def exchanged(self) -> list[BenchStep]:
