@@ -49,6 +49,19 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each leaf; an empty list or dict is a leaf."""
+    items: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        items = [(f"{path}.{name}".lstrip("."), item) for name, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    if not items:
+        yield path, value
+    for name, item in items:
+        yield from leaves(item, name)
+
+
 def attempted(decode: Callable[..., Dissected], *given: Any) -> Dissected:
     """Return what `decode` returns, or the error that it raises."""
     try:

@@ -122,8 +122,8 @@ class Recorder:
         logger.info("recording to %s", self.path)
 
     def _begin_file(self) -> None:
-        with optional("mcap", "record"):
-            from mcap.writer import CompressionType, Writer
+        from mcap.writer import CompressionType, Writer
+
         with self._lock:
             made = self._made[self._key]
             self._file = _File(self._key, self._further[self._key], bool(made))

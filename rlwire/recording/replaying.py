@@ -26,7 +26,7 @@ from rlwire._options import resolve
 from rlwire.codecs.rllink import Pong
 from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError, quoted, shown
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import dissector, plain
+from rlwire.recording.dissecting import dissector, leaves, plain
 from rlwire.recording.files import packets
 from rlwire.recording.messages import Dissected
 from rlwire.sessions.grpc.calls import metadata_of
@@ -155,7 +155,7 @@ def _compare(message: _Message, live: Any, tolerance: float, ignored: re.Pattern
     at = f"{message}, {message.when:.3f} s"
     if (kind := _kind(message.event)) != _kind(live):  # such as an error
         raise Difference(f"{at}: response: recorded {kind}, live {shown(repr(live), 300)}")
-    one, other = (dict(_leaves(plain(event), "response")) for event in (message.event, live))
+    one, other = (dict(leaves(plain(event), "response")) for event in (message.event, live))
     for path in {**one, **other}:
         pair = one.get(path, _MISSING), other.get(path, _MISSING)
         for index, recorded, found in _differences(*pair, tolerance):
@@ -182,19 +182,6 @@ def _differences(one: Any, other: Any, tolerance: float) -> Iterator[tuple[str, 
     for index in map(tuple, np.argwhere(~np.asarray(same))):
         where = f"[{','.join(map(str, index))}]" * bool(index)
         yield where, shown(str(x[index])), shown(str(y[index]))
-
-
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield each leaf's path; an empty list or dict is a leaf."""
-    items: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        items = [(f"{path}.{name}", item) for name, item in value.items()]
-    elif isinstance(value, list):
-        items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    if not items:
-        yield path, value
-    for name, item in items:
-        yield from _leaves(item, name)
 
 
 def _kind(event: Any) -> str:
