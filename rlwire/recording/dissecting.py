@@ -287,7 +287,7 @@ class _GrpcSide:
         self.rules.first, self.rules.preface = not begun, from_client and not begun
         # A new table: fields that refer to lost ones are errors, never wrong ones.
         self.hpack = Headers(limits, _TABLE)
-        self.block, self.block_ends = bytearray(), False
+        self.block = bytearray()
         self.streams: dict[int, _Input] = Remembered(lambda number: _Input())
 
 
@@ -322,13 +322,14 @@ class GrpcDissector(Dissector):
             return
         if kind == http2.DATA:
             yield from self._messages(side, from_client, number, payload, offset)
-            if flags & http2.END_STREAM and side.streams.pop(number, _Input()).data:
-                text = "the stream ends inside a message"
-                yield Dissected("damaged", {"stream": number}, error=text)
         elif kind in (http2.HEADERS, http2.CONTINUATION):
-            yield from self._header_block(side, kind, flags, number, payload)
+            yield from self._header_block(side, flags, number, payload)
         elif kind <= http2.CONTINUATION and kind != http2.PRIORITY:
             yield self._control(side, kind, flags, number, payload)
+        ends = kind in (http2.DATA, http2.HEADERS) and flags & http2.END_STREAM
+        if ends and side.streams.pop(number, _Input()).data:
+            text = "the stream ends inside a message"
+            yield Dissected("damaged", {"stream": number}, error=text)
 
     def _messages(
         self, side: _GrpcSide, from_client: bool, number: int, payload: bytes, offset: int
@@ -358,18 +359,14 @@ class GrpcDissector(Dissector):
             yield Dissected("damaged", {"stream": number}, error=str(error))
 
     def _header_block(
-        self, side: _GrpcSide, kind: int, flags: int, number: int, payload: bytes
+        self, side: _GrpcSide, flags: int, number: int, payload: bytes
     ) -> Iterator[Dissected]:
-        if kind == http2.HEADERS:
-            side.block_ends = bool(flags & http2.END_STREAM)
         if len(side.block) + len(payload) > self.limits.header:
             raise LimitExceeded("header", self.limits.header, len(side.block) + len(payload))
         side.block += payload
         side.rules.block = number
         if flags & http2.END_HEADERS:
             block, side.block, side.rules.block = side.block, bytearray(), 0
-            if side.block_ends:
-                side.streams.pop(number, None)
             yield attempted(self.fields, number, side.hpack.decode(block))
 
     def _control(

@@ -311,6 +311,11 @@ def test_dissector_decodes_http2_frames():
     assert one.offset < two.offset
     (bad,) = made.dissect(http2.frame(2, 0, 5, b"four"), True)
     assert (bad.kind, bad.value) == ("damaged", {"stream": 5})
+    made.dissect(http2.settings({}), False).__next__()
+    for kind, flags, payload in ((0, 1, b"\0\0"), (1, 5, b"\x88")):  # which end a stream
+        data = http2.frame(0, 0, 7, b"\0") + http2.frame(kind, flags, 7, payload)
+        *_, bad = made.dissect(data, False)
+        assert (bad.kind, bad.value) == ("damaged", {"stream": 7})
     data = http2.reset(1, 8) + http2.goaway(1, 2, "end")
     reset, away, bad = made.dissect(data + http2.frame(0, 0, 3, b"\x01\0\0\0\0"), True)
     assert reset.value == {"code": "CANCEL", "stream": 1}
