@@ -12,7 +12,6 @@ import asyncio
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import logging
 import re
 import time
