@@ -19,7 +19,7 @@ import pytest
 from rlwire.bench import command, measuring, payloads, raw
 from rlwire.bench.measuring import LEAD_IN
 from rlwire.bench.payloads import BenchStep, Payload
-from rlwire.bench.processes import BenchError, Cores, Mismatch, ServerProcess, Unfit, allowed_cores
+from rlwire.bench.processes import BenchError, Cores, ServerProcess, Unfit, allowed_cores
 from rlwire.bench.raw import Sizes, raw_exchange, raw_messages
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import BATCHES, PROVIDERS, TURN
@@ -98,7 +98,7 @@ def test_benchmark_measures_each_rival(name):
 def test_benchmark_detects_wrong_replies(name, wrong):
     kind = {**PROVIDERS, **RIVALS}[name]
     row = kind(name, payload(4), Cores(), make=functools.partial(bench_targets.lying, wrong))
-    raised_with(Mismatch, rf"{name}, test, step 1: {wrong}", measuring.measure, row, 0.01)
+    raised_with(BenchError, rf"{name}, test, step 1: {wrong}", measuring.measure, row, 0.01)
 
 
 def test_rllink_carries_batches_of_consecutive_steps():
@@ -116,7 +116,7 @@ def test_rllink_carries_batches_of_consecutive_steps():
 @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
 def test_benchmark_detects_wrong_requests(name, monkeypatch):
     monkeypatch.setattr(PROVIDERS[name], "makes", bench_targets.Liar)
-    with pytest.raises(Mismatch, match=f"{name}, test, step 0: byte"):
+    with pytest.raises(BenchError, match=f"{name}, test, step 0: byte"):
         PROVIDERS[name](name, payload(4), Cores()).sizes()
 
 

@@ -26,10 +26,6 @@ class BenchError(RlwireError):
     """The benchmark cannot continue, or measured something wrong."""
 
 
-class Mismatch(BenchError):
-    """An observation or a reward differs from the recorded one."""
-
-
 class Unfit(BenchError):
     """A protocol cannot carry a payload."""
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import rlwire
 from rlwire.bench.payloads import BenchStep, Payload, replaying
-from rlwire.bench.processes import ANSWER_SECONDS, Cores, Mismatch, ServerProcess, Unfit
+from rlwire.bench.processes import ANSWER_SECONDS, BenchError, Cores, ServerProcess, Unfit
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.registry import protocol
 from rlwire.rllink import Episode, SetState
@@ -83,7 +83,7 @@ class Row(ABC):
         if not difference and float(seen[1]) != step.reward:
             difference = f"reward {step.reward!r} came back as {seen[1]!r}"
         if difference:
-            raise Mismatch(f"{self.name}, {self.payload.name}, step {number}: {difference}")
+            raise BenchError(f"{self.name}, {self.payload.name}, step {number}: {difference}")
 
     def process(self, serve: Callable[..., None], *arguments: Any) -> ServerProcess:
         """Return another process, for `serve`."""
