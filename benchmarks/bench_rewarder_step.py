@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import msgspec
@@ -25,7 +25,6 @@ from rounds import Exchange, InBlocks, awaiting, block_of, take_turns
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.bench.raw import Relay, Sizes, raw_exchange, raw_messages
 from rlwire.codecs.websocket.frames import FrameDecoder, FrameEncoder
-from rlwire.transports.address import parse
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient, RewarderServer
 
 SECONDS = 0.2 if TINY else 6.0
@@ -47,14 +46,14 @@ def serve(report: Callable[[str], None]) -> None:
         "bench", "127.0.0.1:0", auth="openai", on_action=act, ping_interval=None, backlog=1 << 26
     )
     server.start()
-    report(str(server.address))
+    report(server.url)
     threading.Event().wait()
 
 
 def served(stack: ExitStack) -> str:
-    """Start a server, and return its address."""
-    address: str = stack.enter_context(ServerProcess("rewarder", serve, cores=CORES)).address
-    return address
+    """Start a server, and return its URL."""
+    url: str = stack.enter_context(ServerProcess("rewarder", serve, cores=CORES)).address
+    return url
 
 
 def serve_by_hand(report: Callable[[str], None]) -> None:
@@ -113,9 +112,9 @@ def by_hand(stack: ExitStack) -> Exchange:
     return exchange
 
 
-def blocking(stack: ExitStack, address: str | None = None) -> Exchange:
+def blocking(stack: ExitStack, url: str | None = None) -> Exchange:
     """Return a rival: steps of `RewarderClient`."""
-    client = stack.enter_context(RewarderClient(address or served(stack), **QUIET))
+    client = stack.enter_context(RewarderClient(url or served(stack), **QUIET))
     actions = itertools.cycle(ACTIONS)
 
     def exchange() -> None:
@@ -144,9 +143,8 @@ def on_a_loop(stack: ExitStack) -> InBlocks:
 def counted() -> Sizes:
     """Return the bytes of an action and of an observation, which a relay counts."""
     with ExitStack() as stack:
-        relay = Relay(parse(served(stack)))
-        stack.callback(relay.close)
-        exchange = blocking(stack, f"127.0.0.1:{relay.port}")
+        relay = stack.enter_context(closing(Relay()))
+        exchange = blocking(stack, relay.to(served(stack)))
         block_of(exchange, BLOCK)
         relay.counted()
         block_of(exchange, BLOCK)

@@ -120,7 +120,7 @@ _MODULES: Final = {
     "inspect": (
         "recording.inspecting", "INFO", "show the messages of a recording or a connection"
     ),
-    "replay": ("recording.replaying", "INFO", "play a recording against a live peer, and compare"),
+    "replay": ("recording.replaying", "INFO", "replay a recording to a live server, and compare"),
 }  # fmt: skip
 
 

@@ -8,15 +8,17 @@ import json
 import math
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rlwire.bench.measuring import LeftOut, measure
 from rlwire.bench.payloads import PAYLOADS, played, record
 from rlwire.bench.processes import BenchError, Cores, Unfit, allowed_cores, machine, pin, versions
-from rlwire.bench.report import PINNING, Run, as_json, show
+from rlwire.bench.report import PINNING, Run, show
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS, Row
+from rlwire.errors import EncodeError, LimitExceeded
 
 ROW_SECONDS = 4.0
 RUN_SECONDS = 12.0  # of measuring by default; recording and starting servers add to it
@@ -72,18 +74,15 @@ def run(args: argparse.Namespace) -> int:
     try:
         pin(cores.client)
         _measure_all(args, cores, outcome)
-    except KeyboardInterrupt:
-        sys.stderr.write("rlwire: interrupted\n")
-        return 130  # 128 + SIGINT, as shells report it
     except BaseException:
-        if outcome.results:
+        if outcome.rows:
             show(outcome, table, args.columns)
         raise
     finally:
         pin(before if cores.client else None)
     show(outcome, table, args.columns)
     if args.json is not None:
-        text = json.dumps(as_json(outcome), indent=2) + "\n"
+        text = json.dumps(asdict(outcome), indent=2) + "\n"
         _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")
     return 0
 
@@ -107,11 +106,11 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
         _progress(f"{name}, {payload.name}")
         over = "tcp" if name in RIVALS else args.over
         try:
-            outcome.results.append(measure(kind(name, payload, cores, over), seconds))
-        except Unfit as error:
+            outcome.rows.append(measure(kind(name, payload, cores, over), seconds))
+        except (Unfit, EncodeError, LimitExceeded) as error:
             outcome.left_out.append(LeftOut(name, payload.name, str(error)))
     _progress("")
-    if not outcome.results:
+    if not outcome.rows:
         raise BenchError(f"nothing to measure: {'; '.join(map(str, outcome.left_out))}")
 
 

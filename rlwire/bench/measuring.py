@@ -15,8 +15,6 @@ from rlwire.bench.processes import cpu_time
 from rlwire.bench.raw import raw_exchange, raw_messages
 from rlwire.bench.rows import Exchange, Row
 
-TURN = 30  # timed round trips in a turn: a few milliseconds
-BATCHES = 3  # the same, of batches of steps
 LEAD_IN = 2  # untimed ones at its start: the other server has just used the caches
 WARM_UP = 3  # turns that are discarded
 TURNS = 5  # fewest turns, for the quartiles of their ratios
@@ -93,16 +91,16 @@ def measure(row: Row, seconds: float) -> Result:
     """Count a row's bytes, then time it and raw exchanges of as many bytes for `seconds`."""
     sizes = row.sizes()
     messages = raw_messages(sizes, (step.state for step in row.exchanged))
-    raw = raw_exchange(messages, row.cores.server, datagrams=row.datagrams)
+    raw = raw_exchange(messages, row.cores.server)
     with row.opened() as exchange, raw as floor:
-        collecting = gc.isenabled()
         gc.disable()
         try:
-            times, checked, client, server = _alternate(row, exchange, floor, seconds)
+            times, used, checked = _alternate(row, exchange, floor, seconds)
         finally:
-            if collecting:
-                gc.enable()
-    round_trip, echo = times
+            gc.enable()
+    steps = (row.turn + LEAD_IN) * (len(times[0]) // row.turn) * row.batch
+    client, server = (CpuTime(*(each / steps).tolist()) for each in used)
+    round_trip, echo = np.divide(times, row.batch)
     return Result(
         protocol=row.name + ("" if row.over == "tcp" else f"+{row.over}"),
         payload=row.payload.name,
@@ -113,55 +111,43 @@ def measure(row: Row, seconds: float) -> Result:
         reply_bytes=round(sizes.reply / row.batch),
         round_trip=spread(round_trip),
         echo=spread(echo),
-        overhead=ratios(round_trip, echo, turn_of(row)),
-        rate=rates(round_trip, turn_of(row)),
+        overhead=ratios(round_trip, echo, row.turn),
+        rate=rates(round_trip, row.turn),
         checked=checked,
         client=client,
-        server=server,
+        server=server if exchange.server_cpu_time else None,
     )
-
-
-def turn_of(row: Row) -> int:
-    """Return the number of timed round trips in a turn."""
-    return TURN if row.batch == 1 else BATCHES
 
 
 def _alternate(
     row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
-) -> tuple[NDArray[np.float64], int, CpuTime, CpuTime | None]:
+) -> tuple[tuple[list[float], list[float]], tuple[Any, Any], int]:
     """Time both exchanges in turn.
 
     Returns:
-        Microseconds of a step of both, how many were checked, and the CPU time of both ends.
+        Microseconds of each exchange of both, the CPU time of both ends in all exchanges of the
+        row, and how many of these were checked.
     """
-    times: tuple[list[float], list[float]] = ([], [])
-    count, block_size = len(row.exchanged), turn_of(row) + LEAD_IN
+    server_cpu_time = exchange.server_cpu_time or (lambda: (0.0, 0.0))
+    block_size = row.turn + LEAD_IN
     deadline = perf_counter() + seconds
-    index = turn = checked = 0
-    client, server_cpu_time = np.zeros(2), exchange.server_cpu_time or (lambda: (0.0, 0.0))
-    server = np.zeros(2)
+    turn = 0
     while turn < WARM_UP + TURNS or perf_counter() < deadline:
-        numbers = [each % count for each in range(index, index + block_size)]
-        if turn == WARM_UP:
-            server -= server_cpu_time()
+        if turn <= WARM_UP:  # what was measured until here is discarded
+            times: tuple[list[float], list[float]] = ([], [])
+            client, server_before = np.zeros(2), server_cpu_time()
+        begin = turn * block_size
+        numbers = [each % len(row.exchanged) for each in range(begin, begin + block_size)]
         # Alternate which goes first.
         for which in ((0, 1), (1, 0))[turn % 2]:
             before = cpu_time()
             block, outcome = _block(exchange.ask if which == 0 else floor, numbers)
-            if turn >= WARM_UP:
-                times[which].extend(block[LEAD_IN:])
-                if which == 0:
-                    client += np.subtract(cpu_time(), before)
+            times[which].extend(block[LEAD_IN:])
             if which == 0:
+                client += np.subtract(cpu_time(), before)
                 row.check(numbers[-1], exchange.seen(outcome))
-        index += block_size
-        checked += 1
         turn += 1
-    server += server_cpu_time()
-    steps = block_size * (turn - WARM_UP) * row.batch
-    used = [CpuTime(*(each / steps).tolist()) for each in (client, server)]
-    asked = used[1] if exchange.server_cpu_time else None
-    return np.divide(times, row.batch), checked, used[0], asked
+    return times, (client, np.subtract(server_cpu_time(), server_before)), turn
 
 
 def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], Any]:

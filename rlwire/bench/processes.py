@@ -10,8 +10,7 @@ import platform
 import resource
 import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing.connection import Connection, wait
@@ -19,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from rlwire.errors import EncodeError, LimitExceeded, MissingExtra, RlwireError, on_error
+from rlwire.serving.stopping import keep_signals
+from rlwire.serving.threads import run_in_thread
 
 
 class BenchError(RlwireError):
     """The benchmark cannot continue, or measured something wrong."""
-
-
-class Mismatch(BenchError):
-    """An observation or a reward differs from the recorded one."""
 
 
 class Unfit(BenchError):
@@ -59,39 +56,19 @@ def pin(cores: list[int] | None) -> None:
         os.sched_setaffinity(0, cores)
 
 
-@contextlib.contextmanager
-def ignoring_sigint() -> Iterator[None]:
-    """Ignore SIGINT inside the block, so that processes started there inherit that."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before or signal.default_int_handler)
-
-
 def cpu_time() -> tuple[float, float]:
     """Return the CPU time of this process in microseconds, of user code and of system calls."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime * 1e6, used.ru_stime * 1e6
 
 
-def die_with_parent(channel: Connection | None = None) -> None:
-    """Exit when the parent process has ended, even if it was killed.
-
-    Each message that arrives at `channel` is answered with this process's `cpu_time`.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    waited: list[Any] = [parent.sentinel, *([] if channel is None else [channel])]
-
-    def watch(sentinel: int) -> None:
-        while sentinel not in wait(waited):
-            channel.recv()  # type: ignore[union-attr]
-            channel.send(("cpu time", cpu_time()))  # type: ignore[union-attr]
-        os._exit(1)
-
-    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
+def _reply_to_parent(channel: Connection) -> None:
+    """Reply to each message with this process's `cpu_time`; exit when the parent has ended."""
+    with contextlib.suppress(EOFError, OSError):  # also if the parent was killed
+        while True:
+            channel.recv()
+            channel.send(("cpu time", cpu_time()))
+    os._exit(1)
 
 
 def _main(
@@ -99,7 +76,7 @@ def _main(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers
     pin(cores)
-    die_with_parent(channel)
+    run_in_thread("rlwire bench", _reply_to_parent, channel)
     try:
         serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:
@@ -111,16 +88,17 @@ def _main(
 
 @functools.cache
 def _processes() -> Any:
-    """Return the context of processes: fresh ones, forked where possible from one with imports."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
+    """Return the context of fresh processes, forked from one that has the imports."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rlwire.bench.rows"])
     return context
 
 
 class ServerProcess:
-    """A server in a process of its own, which ends with its parent."""
+    """A server in a process of its own, which ends with its parent.
+
+    If it has ended, errors in its block name the reason.
+    """
 
     def __init__(
         self,
@@ -143,7 +121,8 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         with on_error(self.stop):
-            with ignoring_sigint():
+            with keep_signals():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the process inherits
                 self._process.start()
             self._far_end.close()
             if not wait([self._channel, self._process.sentinel], START_SECONDS):
@@ -159,8 +138,13 @@ class ServerProcess:
             self.address = what
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        try:
+            lost = isinstance(error, (RlwireError, OSError, EOFError))
+            if lost and (reason := self.exit_reason()):
+                raise BenchError(reason) from error
+        finally:
+            self.stop()
 
     @property
     def pid(self) -> int:

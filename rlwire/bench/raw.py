@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from rlwire.bench.processes import ANSWER_SECONDS, BenchError, ServerProcess
 from rlwire.recording.tapping import Carrier, shut
 from rlwire.serving.threads import run_in_thread
-from rlwire.transports.address import Address
 from rlwire.transports.sockets import listen, local_address, set_kernel_timeout
-
-_WAITALL = getattr(socket, "MSG_WAITALL", 0)
+from rlwire.urls import parse_url
 
 
 class Sizes(NamedTuple):
@@ -33,9 +31,9 @@ def mean_size(messages: Sequence[bytes | memoryview]) -> int:
 
 def _fill(peer: socket.socket, view: memoryview) -> bool:
     """Receive until `view` is full; return False at the end of the stream."""
-    size = peer.recv_into(view, 0, _WAITALL)
-    while 0 < size < len(view):  # a signal, a timeout, or a platform without MSG_WAITALL
-        more = peer.recv_into(view[size:], 0, _WAITALL)
+    size = peer.recv_into(view, 0, socket.MSG_WAITALL)
+    while 0 < size < len(view):  # a signal, or a timeout
+        more = peer.recv_into(view[size:], 0, socket.MSG_WAITALL)
         if more == 0:
             return False
         size += more
@@ -76,19 +74,9 @@ def serve_raw(report: Callable[[tuple[str, int]], None], messages: RawMessages) 
                     peer.sendall(next(replies))
 
 
-def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], messages: RawMessages) -> None:
-    replies = itertools.cycle(messages.replies)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.bind(("127.0.0.1", 0))
-        report(server.getsockname())
-        while True:
-            _request, peer = server.recvfrom(len(messages.requests[0]))
-            server.sendto(next(replies), peer)
-
-
 @contextlib.contextmanager
 def raw_exchange(
-    messages: RawMessages, cores: list[int] | None = None, *, datagrams: bool = False
+    messages: RawMessages, cores: list[int] | None = None
 ) -> Iterator[Callable[..., None]]:
     """Start a raw server, connect, and yield a function that makes one blocking exchange.
 
@@ -96,37 +84,35 @@ def raw_exchange(
     """
     requests = itertools.cycle(messages.requests)
     reply = memoryview(bytearray(len(messages.replies[0])))
-    serve = serve_raw_datagrams if datagrams else serve_raw
-    with ServerProcess("raw echo", serve, messages, cores=cores) as server:
-        if datagrams:
-            peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            peer.connect(server.address)
-        else:
-            peer = socket.create_connection(server.address, timeout=ANSWER_SECONDS)
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer.settimeout(None)  # Python's timeout costs a poll() per call
+    with (
+        ServerProcess("raw echo", serve_raw, messages, cores=cores) as server,
+        socket.create_connection(server.address, timeout=ANSWER_SECONDS) as peer,
+    ):
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.settimeout(None)  # Python's timeout costs a poll() per call
         set_kernel_timeout(peer, socket.SO_RCVTIMEO, ANSWER_SECONDS)
 
         def exchange(_number: int = 0) -> None:
-            try:
-                peer.sendall(next(requests))
-                if not _fill(peer, reply):
-                    raise BenchError("the raw echo server closed the connection")
-            except (BenchError, OSError) as error:
-                raise BenchError(server.exit_reason() or f"raw exchange failed: {error}") from error
+            peer.sendall(next(requests))
+            if not _fill(peer, reply):
+                raise BenchError("the raw echo server closed the connection")
 
-        with peer:
-            yield exchange
+        yield exchange
 
 
 class Relay:
     """Forwards TCP between a client and a server, and counts the bytes each way."""
 
-    def __init__(self, server: Address) -> None:
+    def __init__(self) -> None:
         self._carrier = Carrier()
         self._listening = listen("127.0.0.1:0")
-        self.port = local_address(self._listening).port
-        run_in_thread("rlwire relay", self._carrier.accept, self._listening, "relay", server)
+
+    def to(self, url: str) -> str:
+        """Begin to forward to the server of `url`; return the URL that its client connects to."""
+        there, here = parse_url(url), local_address(self._listening)
+        accept = self._carrier.accept
+        run_in_thread("rlwire relay", accept, self._listening, "relay", there.address)
+        return str(there.replace(host=here.host, port=here.port))
 
     def counted(self) -> Sizes:
         """Return the bytes since the last call."""

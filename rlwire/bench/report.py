@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
 
-from rlwire.bench.measuring import BATCHES, TURN, LeftOut, Result
+from rlwire.bench.measuring import LeftOut, Result
 from rlwire.bench.rivals import RIVALS
-
-SCHEMA = 3  # version of the JSON; changes when a field changes its meaning or is removed
+from rlwire.bench.rows import BATCHES, TURN
 
 
 @dataclass(frozen=True)
 class Run:
+    """What `--json` writes; times in microseconds."""
+
     versions: dict[str, str]
     machine: dict[str, str | int]
     pin: str
     seconds: float
-    results: list[Result]
+    rows: list[Result]
     left_out: list[LeftOut]
+    schema: int = 3  # changes when a field changes its meaning or is removed
 
 
 PINNING = {
@@ -34,21 +36,20 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     """Write the table with one of the `TABLES`, sorted by payload, then by time."""
     system, processor, cores = (run.machine[name] for name in ("system", "processor", "cores"))
     machine_line = f"{system}, {processor}, cores: {cores}, {PINNING[run.pin]}"
-    payloads = {result.payload: f"{result.title}, {result.array}" for result in run.results}
-    results = by_payload_and_time(run.results)
-    marked = [name for name in NOTES if any(_base(each) == name for each in results)]
-    marks = {name: f" [{number}]" for number, name in enumerate(marked, 1)}
+    payloads = {row.payload: f"{row.title}, {row.array}" for row in run.rows}
+    order = list(payloads)
+    results = sorted(run.rows, key=lambda row: (order.index(row.payload), row.round_trip.p50))
+    shown = {each.protocol.partition("+")[0] for each in results}
     pipes = {each.payload: each.round_trip.p50 for each in results if each.protocol == "pipe"}
     cells: dict[str, Callable[[Result], str]] = {
         **_CELLS,
-        "protocol": lambda result: result.protocol + marks.get(_base(result), ""),
         "vs pipe": lambda result: (
             f"{pipes[result.payload] / result.round_trip.p50:.2f}x" if result.batch == 1 else "-"
         ),
     }
     heads = [head for head in TABLES[columns] if pipes or head != "vs pipe"]
     rows = [[cells[head](result) for head in heads] for result in results]
-    checked = sum(result.checked for result in run.results)
+    checked = sum(result.checked for result in results)
     notes = [
         "x raw is the time of a step divided by that of a raw socket exchange of as many bytes, "
         "which sends the same observations. "
@@ -59,39 +60,15 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
         ),
         f"{checked:,} timed exchanges were compared with the recording, and each twice before.",
         "; ".join(f"{name} is {what}" for name, what in payloads.items()),
-        *(f"[{number}] {name}: {NOTES[name]}" for number, name in enumerate(marked, 1)),
+        *(f"{name}: {note}" for name, note in NOTES.items() if name in shown),
         *map(str, run.left_out),
     ]
     head = [", ".join(f"{name} {version}" for name, version in run.versions.items()), machine_line]
     stream.write("".join(map(_wrapped, head)))
-    stream.write(f"\n{plain_table(heads, rows, 2 + ('of' in heads))}\n\n")
+    stream.write(f"\n{plain_table(heads, rows, 2)}\n\n")
     stream.write("".join(map(_wrapped, notes)))
-    stream.write("\n" + "".join(_wrapped(line) for line in conclusions(results)))
+    stream.write("\n" + "".join(map(_wrapped, conclusions(results))))
 
-
-def _base(result: Result) -> str:
-    return result.protocol.partition("+")[0]
-
-
-def by_payload_and_time(results: Sequence[Result]) -> list[Result]:
-    order = list(dict.fromkeys(each.payload for each in results))
-    return sorted(results, key=lambda each: (order.index(each.payload), each.round_trip.p50))
-
-
-PEERS = {
-    "dm_env_rpc": "DeepMind's dm_env_rpc",
-    "rlx": "RELAAX",
-    "perlert": "Internet-Draft, UDP",
-    "rewarder": "OpenAI Universe",
-    "openpi": "openpi's servers",
-    "rllink": "Ray RLlib",
-    "rllink-100": "Ray RLlib",
-    "pipe": "pickle in a Pipe",
-    "AsyncVec": "AsyncVectorEnv",
-    "SubprocVec": "SB3's SubprocVecEnv",
-    "grpcio": "the original dm_env_rpc",
-}
-"""Whose protocol or program a row is, by its name."""
 
 NOTES = {
     "rewarder": "in lock-step; the protocol's own mode is real time, where no step waits",
@@ -105,7 +82,7 @@ NOTES = {
 
 _CELLS: dict[str, Callable[[Result], str]] = {
     "payload": lambda result: result.payload,
-    "of": lambda result: PEERS.get(_base(result), ""),
+    "protocol": lambda result: result.protocol,
     "KB": lambda result: f"{(result.request_bytes + result.reply_bytes) / 1000:.1f}",
     "us": lambda result: microseconds(result.round_trip.p50),
     "x raw": lambda result: f"{result.overhead.p50:.2f}x",
@@ -122,46 +99,36 @@ _CELLS: dict[str, Callable[[Result], str]] = {
 
 _COLUMNS = ("payload", "protocol", "us", "x raw")
 TABLES = {
-    "short": ("payload", "protocol", "of", "KB", "us", "x raw", "vs pipe"),
+    "short": ("payload", "protocol", "KB", "us", "x raw", "vs pipe"),
     "split": (*_COLUMNS, "client: user", "system", "server: user", "system "),
     "all": (*_COLUMNS, "quartiles", "raw us", "steps/s", "request B", "reply B"),
 }
 """Columns of each table; CPU time is in microseconds a step."""
 
 
-def conclusions(results: Sequence[Result]) -> list[str]:
-    """Return the fastest protocol of each payload, and how each compares with what it replaces."""
+def conclusions(results: Sequence[Result]) -> Iterator[str]:
+    """Yield how many times as fast each protocol is as what it replaces."""
     times = {(each.protocol, each.payload): each.round_trip.p50 for each in results}
     payloads = list(dict.fromkeys(each.payload for each in results))
-    ours = [each for each in results if each.protocol not in RIVALS and each.batch == 1]
-    first = {each.payload: each for each in reversed(ours)}
-    lines = [f"fastest with {sentence(first[payload])}" for payload in payloads if payload in first]
-    names = list(dict.fromkeys(each.protocol for each in ours))
-    for rival, what, compared in (
-        ("pipe", "pickle in a pipe", names),
-        ("grpcio", "the original", [each for each in names if each.startswith("dm_env_rpc")]),
+    ours = [each.protocol for each in results if each.protocol not in RIVALS and each.batch == 1]
+    for rival, what, replaced_by in (
+        ("pipe", "pickle in a pipe", ""),
+        ("grpcio", "the original", "dm_env_rpc"),
     ):
+        names = [name for name in dict.fromkeys(ours) if name.startswith(replaced_by)]
         factors = [
             f"{name} {', '.join(_factor(times, rival, name, payload) for payload in payloads)}"
-            for name in compared
+            for name in names
         ]
         if factors and any(each.protocol == rival for each in results):
             head = f"times as fast as {what}, with {', '.join(payloads)}"
-            lines.append(f"{head}: {'; '.join(factors)}")
-    return lines
+            yield f"{head}: {'; '.join(factors)}"
 
 
 def _factor(times: dict[tuple[str, str], float], rival: str, name: str, payload: str) -> str:
     if (rival, payload) not in times or (name, payload) not in times:
         return "-"
     return f"{times[rival, payload] / times[name, payload]:.2f}"
-
-
-def sentence(result: Result) -> str:
-    return (
-        f"{result.title}: {result.protocol}, {result.round_trip.p50:,.0f} us a step, "
-        f"{result.overhead.p50:.1f} times a raw socket exchange"
-    )
 
 
 def microseconds(value: float) -> str:
@@ -183,9 +150,3 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int
 
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False) + "\n"
-
-
-def as_json(run: Run) -> dict[str, Any]:
-    """Return the fields of `Run` and ``schema`` as JSON values; times in microseconds."""
-    fields = asdict(run)
-    return {"schema": SCHEMA, "rows": fields.pop("results"), **fields}

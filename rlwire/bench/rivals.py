@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -14,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlwire.bench.payloads import BenchStep
-from rlwire.bench.processes import BenchError, die_with_parent, ignoring_sigint, pin
+from rlwire.bench.processes import BenchError, pin
 from rlwire.bench.raw import Relay, Sizes, mean_size
-from rlwire.bench.rows import Exchange, Row, relayed
+from rlwire.bench.rows import Exchange, Row
+from rlwire.serving.stopping import keep_signals
 from rlwire.urls import parse_url
 
 
@@ -36,9 +38,9 @@ class Rival(Row):
         return Sizes(len(ForkingPickler.dumps(self.request)) + 4, mean_size(replies) + 4)
 
     @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+    def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
         ours, theirs = multiprocessing.Pipe()
-        with self._other(_serve_pipe, theirs, self.payload.steps) as server, ours:
+        with self.process(_serve_pipe, theirs, self.payload.steps) as server, ours:
             theirs.close()
 
             def ask(number: int) -> Any:
@@ -60,15 +62,15 @@ class _Original(Row):
     """dm_env_rpc's own package over grpcio, at both ends."""
 
     @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+    def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
         import grpc
         from dm_env_rpc.v1 import connection, dm_env_rpc_pb2, spec_manager
 
         options = [("grpc.max_receive_message_length", -1)]
-        with self._other(_serve_original, self.payload.steps) as server:
-            target = parse_url(relayed(f"dm-env-rpc://{server.address}", relays)).address
+        with self.process(_serve_original, self.payload.steps) as server:
+            url = relay.to(server.address) if relay else server.address
             with (
-                grpc.insecure_channel(str(target), options) as channel,
+                grpc.insecure_channel(str(parse_url(url).address), options) as channel,
                 connection.Connection(channel) as link,
             ):
                 specs = link.send(dm_env_rpc_pb2.JoinWorldRequest()).specs
@@ -119,7 +121,7 @@ def _serve_original(report: Callable[[str], None], steps: Sequence[BenchStep]) -
 
     server = grpc.server(ThreadPoolExecutor(2))
     dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(Servicer(), server)
-    report(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    report(f"dm-env-rpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
     server.start()
     server.wait_for_termination()
 
@@ -135,8 +137,9 @@ class _Vector(Rival):
         return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
 
     @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        with ignoring_sigint():
+    def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
+        with keep_signals():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the process inherits
             make = functools.partial(_pinned, self.makes, self.cores.server)
             kind, options = _VECTORS[self.name]
             envs = resolve_name(kind)([make], **options)
@@ -158,7 +161,6 @@ class _Vector(Rival):
 def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
     if multiprocessing.parent_process() is not None:  # AsyncVectorEnv makes one in the client, too
         pin(cores)
-        die_with_parent()
     return make()
 
 

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 import rlwire
 from rlwire.bench.payloads import BenchStep, Payload, replaying
-from rlwire.bench.processes import ANSWER_SECONDS, BenchError, Cores, Mismatch, ServerProcess, Unfit
+from rlwire.bench.processes import ANSWER_SECONDS, BenchError, Cores, ServerProcess, Unfit
 from rlwire.bench.raw import Relay, Sizes, mean_size
-from rlwire.errors import EncodeError, LimitExceeded, RlwireError
 from rlwire.registry import protocol
 from rlwire.rllink import Episode, SetState
-from rlwire.urls import parse_url
+
+TURN = 30  # timed exchanges in a turn: a few milliseconds
+BATCHES = 3  # the same, of batches of steps
 
 
 class Exchange(NamedTuple):
@@ -46,12 +47,8 @@ class Row(ABC):
     cores: Cores
     over: str = "tcp"
     make: Callable[[Sequence[BenchStep]], Any] = replaying
-    datagrams: ClassVar = False
-
-    @property
-    def batch(self) -> int:
-        """Steps in an exchange."""
-        return 1
+    batch: ClassVar = 1  # steps in an exchange
+    turn: ClassVar = TURN
 
     @functools.cached_property
     def exchanged(self) -> Sequence[BenchStep]:
@@ -59,32 +56,25 @@ class Row(ABC):
         return self.payload.steps
 
     @property
-    def makes(self) -> Callable[[], Any]:
+    def makes(self) -> Callable[..., Any]:
+        """What the server serves."""
         return functools.partial(self.make, self.payload.steps)
 
     @abstractmethod
-    def opened(self, relays: list[Relay] | None = None) -> AbstractContextManager[Exchange]:
-        """Start the server and connect; with `relays`, through a new relay that is added there."""
+    def opened(self, relay: Relay | None = None) -> AbstractContextManager[Exchange]:
+        """Start the server and connect, through a relay if there is one."""
 
     def sizes(self) -> Sizes:
         """Check each step twice, and return the mean bytes of a round trip."""
-        relays: list[Relay] = []
-        try:
-            with self.opened(relays) as exchange:
-                (relay,) = relays
-                numbers = range(len(self.exchanged))
-                for number in [*numbers] * 2:
-                    self.check(number, exchange.seen(exchange.ask(number)))
-                relay.counted()  # until here with what `seen` asks, and pings of a new connection
-                for number in numbers:
-                    exchange.ask(number)
-                # In one sum, because what ends an episode may come after the step's answer.
-                counted = relay.counted()
-        except (EncodeError, LimitExceeded) as error:
-            raise Unfit(str(error)) from error
-        finally:
-            for relay in relays:
-                relay.close()
+        with closing(Relay()) as relay, self.opened(relay) as exchange:
+            numbers = range(len(self.exchanged))
+            for number in [*numbers] * 2:
+                self.check(number, exchange.seen(exchange.ask(number)))
+            relay.counted()  # until here with what `seen` asks, and pings of a new connection
+            for number in numbers:
+                exchange.ask(number)
+            # In one sum, because what ends an episode may come after the step's answer.
+            counted = relay.counted()
         return Sizes(*(round(each / len(self.exchanged)) for each in counted))
 
     def check(self, number: int, seen: tuple[Any, Any]) -> None:
@@ -93,32 +83,16 @@ class Row(ABC):
         if not difference and float(seen[1]) != step.reward:
             difference = f"reward {step.reward!r} came back as {seen[1]!r}"
         if difference:
-            raise Mismatch(f"{self.name}, {self.payload.name}, step {number}: {difference}")
+            raise BenchError(f"{self.name}, {self.payload.name}, step {number}: {difference}")
 
-    @contextlib.contextmanager
-    def _other(self, serve: Callable[..., None], *arguments: Any) -> Iterator[ServerProcess]:
-        """Run `serve` in another process; if that ends, errors in the block name the reason."""
-        with ServerProcess(self.name, serve, *arguments, cores=self.cores.server) as server:
-            try:
-                yield server
-            except (Mismatch, Unfit, EncodeError, LimitExceeded):
-                raise
-            except (RlwireError, OSError, EOFError) as error:
-                raise BenchError(server.exit_reason() or f"{self.name}: {error}") from error
-
-
-def relayed(url: str, relays: list[Relay] | None) -> str:
-    if relays is None:
-        return url
-    where = parse_url(url)
-    relays.append(Relay(where.address))
-    return str(where.replace(host="127.0.0.1", port=relays[-1].port))
+    def process(self, serve: Callable[..., None], *arguments: Any) -> ServerProcess:
+        """Return another process, for `serve`."""
+        return ServerProcess(self.name, serve, *arguments, cores=self.cores.server)
 
 
 def array_difference(sent: NDArray[Any], state: Any) -> str:
     """Describe the first difference between a sent array and a returned one; "" if equal."""
-    state = np.asarray(state) if isinstance(state, np.generic) else state
-    if not isinstance(state, np.ndarray):
+    if not isinstance(state, (np.ndarray, np.generic)):
         return f"the state came back as a {type(state).__name__}"
     if state.dtype != sent.dtype or state.shape != sent.shape:
         return f"a state of {sent.dtype} {sent.shape} came back as {state.dtype} {state.shape}"
@@ -126,11 +100,6 @@ def array_difference(sent: NDArray[Any], state: Any) -> str:
     both = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (sent, state))
     wrong = np.flatnonzero(np.not_equal(*both))
     return f"byte {wrong[0]} of the state differs, {wrong.size} in all" if wrong.size else ""
-
-
-def _stepping(env: Any) -> Exchange:
-    env.reset()
-    return Exchange(env.step, lambda outcome: (outcome[0], outcome[1]))
 
 
 def _serve(report: Callable[[str], None], make: Any, url: str, options: dict[str, Any]) -> None:
@@ -143,49 +112,46 @@ _numbers = itertools.count()
 _folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-bench-"))
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "rewarder": {"lockstep": True},
-    "openpi": {"workers": "threads", "timing": False},
-}
-
-
-_SCHEMES = {"dm_env_rpc": "dm-env-rpc", "rewarder": "universe", "rllink-100": "rllink"}
-
-
 class _Door(Row):
-    @property
-    def scheme(self) -> str:
-        return _SCHEMES.get(self.name, self.name)
+    """A row of `rlwire.serve` and `rlwire.make`, or `rlwire.connect` if environments connect."""
 
-    @property
-    def serves(self) -> Callable[..., Any]:
-        return self.makes
+    scheme = "dm-env-rpc"
+    options: ClassVar[dict[str, Any]] = {}  # of the server
+    connect: ClassVar = staticmethod(rlwire.make)
 
-    def served(self, over: str) -> AbstractContextManager[ServerProcess]:
+    def served(self, over: str) -> ServerProcess:
         """Start the server; its `address` is what `client` connects to."""
         scheme = self.scheme
         if over == "tcp":
             url = f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
         else:
             url = f"{scheme}+{over}://{_folder().name}/{next(_numbers)}"
-        return self._other(_serve, self.serves, url, _OPTIONS.get(self.name, {}))
+        return self.process(_serve, self.makes, url, self.options)
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
-        with closing(rlwire.make(url)) as env:
-            yield _stepping(env)
+        with self.connect(url) as client:
+            yield self.exchange(client)
+
+    def exchange(self, client: Any) -> Exchange:
+        client.reset()
+        return Exchange(client.step, lambda outcome: outcome[:2])
 
     @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        over = self.over if relays is None else "tcp"
-        with self.served(over) as server, self.client(relayed(server.address, relays)) as exchange:
-            yield exchange._replace(server_cpu_time=server.cpu_time)
+    def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
+        with self.served("tcp" if relay else self.over) as server:
+            url = relay.to(server.address) if relay else server.address
+            with self.client(url) as exchange:
+                yield exchange._replace(server_cpu_time=server.cpu_time)
+
+
+class _Rewarder(_Door):
+    scheme = "universe"
+    options: ClassVar = {"lockstep": True}
 
 
 class _Perlert(_Door):
     """PERLERT, with a server that steps when an action arrives instead of at a fixed rate."""
-
-    datagrams = True
 
     def sizes(self) -> Sizes:
         from rlwire.codecs import perlert
@@ -195,18 +161,15 @@ class _Perlert(_Door):
         if self.payload.steps[0].state.dtype.kind == "b":
             raise Unfit("PERLERT has no text form for booleans")
         now, writer = int(time() * 1000), perlert.StepWriter(_INSTANCE, 0)
-        try:
-            frames = [
-                writer.write(now, number, step.state, step.reward, False, _step_text(number))
-                for number, step in enumerate(self.payload.steps)
-            ]
-        except LimitExceeded as error:
-            raise Unfit(f"{self.payload.array} as text: {error}") from error
+        frames = [
+            writer.write(now, number, step.state, step.reward, False, _step_text(number))
+            for number, step in enumerate(self.payload.steps)
+        ]
         actions = [perlert.Action(_INSTANCE, 0, str(number)) for number in range(len(frames))]
         return Sizes(mean_size([perlert.encode(action) for action in actions]), mean_size(frames))
 
-    def served(self, over: str) -> AbstractContextManager[ServerProcess]:
-        return self._other(_serve_perlert, self.makes)
+    def served(self, over: str) -> ServerProcess:
+        return self.process(_serve_perlert, self.makes)
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
@@ -306,28 +269,45 @@ class EchoAgent:
         return SetState(0, {})
 
 
-class _Agent(_Door):
-    """A row of a protocol where the environment connects: `rlwire.serve` and `rlwire.connect`."""
+class _RLX(_Door):
+    scheme = "rlx"
+    makes = EchoAgent
+    connect: ClassVar = staticmethod(rlwire.connect)
 
-    serves = EchoAgent
+    def exchange(self, client: Any) -> Exchange:
+        client.init()
+        update, steps = client.update, self.exchanged
 
-    @contextlib.contextmanager
-    def client(self, url: str) -> Iterator[Exchange]:
-        client = rlwire.connect(url)
-        with contextlib.ExitStack() as stack:
-            stack.callback(client.disconnect if self.name == "rlx" else client.close)
-            yield _EXCHANGES[self.scheme](client, self.exchanged)
+        def ask(number: int) -> Any:
+            state, reward, terminal = steps[number]
+            return update(reward, state, terminal)
+
+        return Exchange(ask, lambda _reply: update())
 
 
-class _RLlink(_Agent):
-    """Episodes of `batch` steps: an array of the observations before, between and after them."""
+class _OpenPI(_Door):
+    scheme = "openpi"
+    makes = EchoAgent
+    connect: ClassVar = staticmethod(rlwire.connect)
+    options: ClassVar = {"workers": "threads", "timing": False}
 
-    @property
-    def batch(self) -> int:
-        return int(self.name.partition("-")[2] or 1)
+    def exchange(self, client: Any) -> Exchange:
+        messages = [{"state": step.state, "reward": step.reward} for step in self.exchanged]
+        return Exchange(
+            lambda number: client.infer(messages[number]), lambda _reply: client.infer({})["kept"]
+        )
+
+
+class _RLlink(_Door):
+    """A simulator sends an episode of `batch` steps, and waits for weights."""
+
+    scheme = "rllink"
+    makes = EchoAgent
+    connect: ClassVar = staticmethod(rlwire.connect)
 
     @functools.cached_property
     def exchanged(self) -> list[BenchStep]:
+        """Arrays of the observations before, between and after the steps of each episode."""
         steps, size = self.payload.steps, self.batch
         starts = range(0, len(steps), size)
         states = np.stack([steps[n % len(steps)].state for n in range(starts[-1] + size + 1)])
@@ -337,45 +317,31 @@ class _RLlink(_Agent):
             for start, each in zip(starts, last, strict=True)
         ]
 
-
-def _rlx(client: Any, steps: Sequence[BenchStep]) -> Exchange:
-    client.init()
-    update = client.update
-    return Exchange(
-        lambda number: update(steps[number].reward, steps[number].state, steps[number].terminal),
-        lambda _reply: update(),
-    )
-
-
-def _openpi(client: Any, steps: Sequence[BenchStep]) -> Exchange:
-    messages = [{"state": step.state, "reward": step.reward} for step in steps]
-    return Exchange(
-        lambda number: client.infer(messages[number]), lambda _reply: client.infer({})["kept"]
-    )
+    def exchange(self, client: Any) -> Exchange:
+        size = self.batch
+        episodes = [
+            Episode(state, np.zeros(size, np.int64), np.full(size, reward), end)
+            for state, reward, end in self.exchanged
+        ]
+        back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
+        return Exchange(
+            lambda number: client.send([episodes[number]], wait=True),
+            lambda _reply: client.send([back], wait=True).state["kept"],
+        )
 
 
-def _rllink(client: Any, steps: Sequence[BenchStep]) -> Exchange:
-    """A simulator sends an episode, and waits for weights."""
-    episodes = [
-        Episode(state, np.zeros(len(state) - 1, np.int64), np.full(len(state) - 1, reward), end)
-        for state, reward, end in steps
-    ]
-    back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
-    return Exchange(
-        lambda number: client.send([episodes[number]], wait=True),
-        lambda _reply: client.send([back], wait=True).state["kept"],
-    )
+class _RLlink100(_RLlink):
+    batch = 100
+    turn = BATCHES
 
-
-_EXCHANGES = {"rlx": _rlx, "openpi": _openpi, "rllink": _rllink}
 
 PROVIDERS: dict[str, type[Row]] = {
     "dm_env_rpc": _Door,
-    "rlx": _Agent,
+    "rlx": _RLX,
     "perlert": _Perlert,
-    "rewarder": _Door,
-    "openpi": _Agent,
+    "rewarder": _Rewarder,
+    "openpi": _OpenPI,
     "rllink": _RLlink,
-    "rllink-100": _RLlink,
+    "rllink-100": _RLlink100,
 }
 """The protocols by name, in the order of the report."""

@@ -46,7 +46,6 @@ class _Call:
 
     _running = False  # whether the next request to step has actions
     _begun = False  # whether the next step's response is a result
-    _specs: Any = None
     _managers: tuple[codec.SpecManager, codec.SpecManager] | None = None
 
     def __init__(self, name: str, limits: Limits) -> None:
@@ -100,9 +99,7 @@ class _Call:
         return found
 
     def _learn(self, specs: codec.ActionObservationSpecs) -> None:
-        if specs == self._specs:
-            return
-        self._specs, self._managers = specs, None
+        self._managers = None
         with contextlib.suppress(*FAULTS):
             self._managers = (
                 codec.SpecManager(specs.actions, limits=self._limits),

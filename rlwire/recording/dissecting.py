@@ -49,6 +49,19 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each leaf; an empty list or dict is a leaf."""
+    items: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        items = [(f"{path}.{name}".lstrip("."), item) for name, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    if not items:
+        yield path, value
+    for name, item in items:
+        yield from leaves(item, name)
+
+
 def attempted(decode: Callable[..., Dissected], *given: Any) -> Dissected:
     """Return what `decode` returns, or the error that it raises."""
     try:
@@ -190,7 +203,6 @@ class _Fragments:
     opcode: int = 0
     size: int = 0
     offset: int = 0
-    compressed: bool = False
 
 
 class BytesDissector(Dissector):
@@ -204,12 +216,7 @@ class BytesDissector(Dissector):
 
 
 class WebSocketDissector(Dissector):
-    """HTTP heads, control frames, and messages in any number of fragments.
-
-    Messages that are compressed by permessage-deflate, which rlwire never uses, stay compressed.
-    """
-
-    _deflate = False
+    """HTTP heads, control frames, and messages in any number of fragments."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
@@ -226,7 +233,6 @@ class WebSocketDissector(Dissector):
         return super().held + sum(len(side.payload) for side in self.sides.values())
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
-        side = self.sides[from_client]
         if data[0] in b"GH":  # as first bytes of a frame, both are invalid
             begins = b"GET " if from_client else b"HTTP/"
             size = handshake.head_size(data, 0, len(data), self.limits.header, begins)
@@ -237,10 +243,7 @@ class WebSocketDissector(Dissector):
                 if size > self.received:
                     raise LimitExceeded("received", self.received, size)
             return size
-        if data[0] & 0x40 and self._deflate and data[0] & 15 in (websocket.TEXT, websocket.BINARY):
-            side.compressed = True
-            data[0] &= 0xBF
-        left = self.received - len(side.payload)
+        left = self.received - len(self.sides[from_client].payload)
         found: int = self._frames[from_client].frame_size(data, 0, len(data), left)
         return found
 
@@ -249,9 +252,6 @@ class WebSocketDissector(Dissector):
         if frame[0] in b"GH":
             head, end, body = frame.partition(b"\r\n\r\n")
             first, lines = handshake.read_head(head + end)
-            if not from_client:
-                used = "".join(lines.all("Sec-WebSocket-Extensions"))
-                self._deflate = "permessage-deflate" in used
             value = {"line": first, "headers": _shown(lines), **({"body": body} if body else {})}
             yield Dissected("handshake", value).paired("handshake", from_client)
             return
@@ -273,10 +273,8 @@ class WebSocketDissector(Dissector):
         side.size += len(frame)
         if final:
             self.sides[from_client] = self.side(from_client, True)
-            message, text = bytes(side.payload), side.opcode == websocket.TEXT
-            found = Dissected("compressed", message)
-            if not side.compressed:
-                found = attempted(self.decode, message, from_client, text)
+            text = side.opcode == websocket.TEXT
+            found = attempted(self.decode, bytes(side.payload), from_client, text)
             found.size, found.offset = side.size, side.offset
             yield found
 
@@ -289,7 +287,7 @@ class _GrpcSide:
         self.rules.first, self.rules.preface = not begun, from_client and not begun
         # A new table: fields that refer to lost ones are errors, never wrong ones.
         self.hpack = Headers(limits, _TABLE)
-        self.block, self.block_ends = bytearray(), False
+        self.block = bytearray()
         self.streams: dict[int, _Input] = Remembered(lambda number: _Input())
 
 
@@ -324,13 +322,14 @@ class GrpcDissector(Dissector):
             return
         if kind == http2.DATA:
             yield from self._messages(side, from_client, number, payload, offset)
-            if flags & http2.END_STREAM and side.streams.pop(number, _Input()).data:
-                text = "the stream ends inside a message"
-                yield Dissected("damaged", {"stream": number}, error=text)
         elif kind in (http2.HEADERS, http2.CONTINUATION):
-            yield from self._header_block(side, kind, flags, number, payload)
+            yield from self._header_block(side, flags, number, payload)
         elif kind <= http2.CONTINUATION and kind != http2.PRIORITY:
             yield self._control(side, kind, flags, number, payload)
+        ends = kind in (http2.DATA, http2.HEADERS) and flags & http2.END_STREAM
+        if ends and side.streams.pop(number, _Input()).data:
+            text = "the stream ends inside a message"
+            yield Dissected("damaged", {"stream": number}, error=text)
 
     def _messages(
         self, side: _GrpcSide, from_client: bool, number: int, payload: bytes, offset: int
@@ -360,18 +359,14 @@ class GrpcDissector(Dissector):
             yield Dissected("damaged", {"stream": number}, error=str(error))
 
     def _header_block(
-        self, side: _GrpcSide, kind: int, flags: int, number: int, payload: bytes
+        self, side: _GrpcSide, flags: int, number: int, payload: bytes
     ) -> Iterator[Dissected]:
-        if kind == http2.HEADERS:
-            side.block_ends = bool(flags & http2.END_STREAM)
         if len(side.block) + len(payload) > self.limits.header:
             raise LimitExceeded("header", self.limits.header, len(side.block) + len(payload))
         side.block += payload
         side.rules.block = number
         if flags & http2.END_HEADERS:
             block, side.block, side.rules.block = side.block, bytearray(), 0
-            if side.block_ends:
-                side.streams.pop(number, None)
             yield attempted(self.fields, number, side.hpack.decode(block))
 
     def _control(

@@ -67,17 +67,18 @@ class EpisodeBuilder:
         ended = self._begin(step) if step.begins else None
         if step.has_action:
             self._acted = self._waits = True
-        ends = step.terminated, step.truncated
+        over = step.terminated or step.truncated
         seen, paid = step.has_observation, step.reward is not None
-        if step.begins or not (seen or paid or any(ends)):
+        if step.begins or not (seen or paid or over):
             return ended
         if not self._open:  # the recording began in the middle of it
-            return None if any(ends) else self._begin(step)
-        if seen and not self._acted and not any(ends):
-            pass  # it replaces the observation of the reset
-        elif seen or paid or self._waits:
-            self._result(step)
-        return self.end(*ends) if any(ends) else None
+            return None if over else self._begin(step)
+        replaces_reset = seen and not (self._acted or over)
+        if (seen or paid or self._waits) and not replaces_reset:
+            self._episode.total += _number(step.reward)
+            self._episode.length += 1
+            self._steps, self._waits = self._steps + 1, False
+        return self.end(step.terminated, step.truncated) if over else None
 
     def end(self, terminated: bool = False, truncated: bool = False) -> RecordedEpisode | None:
         """End the episode; return it if it has a step."""
@@ -94,19 +95,14 @@ class EpisodeBuilder:
         self._open = True
         return ended
 
-    def _result(self, step: EnvStep) -> None:
-        episode, reward = self._episode, _number(step.reward)
-        episode.total += 0.0 if math.isnan(reward) else reward
-        episode.length += 1
-        self._steps, self._waits = self._steps + 1, False
-
 
 def _number(value: Any) -> float:
-    """Return the sum of a reward's numbers; NaN if it has none."""
+    """Return the sum of a reward's numbers; 0 if it has none, or is not a number."""
     try:
-        return float(np.sum(np.asarray(value, np.float64)))
+        number = float(np.sum(np.asarray(value, np.float64)))
     except (ArithmeticError, TypeError, ValueError):
-        return math.nan
+        return 0.0
+    return 0.0 if math.isnan(number) else number
 
 
 @dataclass(slots=True)

@@ -52,7 +52,6 @@ _SMALL = 16384  # bytes that a message with secrets may have; larger ones need n
 _CLEAR = 8  # bytes of what cannot be read; enough to tell the protocol
 _PAUSE = 0.02  # seconds between two visits to the queue, each of which delays the connections
 _LINGER = 1.0  # seconds without a connection before the file is finished
-_EVENT = b'{"type":"object","properties":{"dropped":{"type":"integer"},"ended":{"type":"string"}}}'
 
 
 class FileRecording(NamedTuple):
@@ -123,8 +122,8 @@ class Recorder:
         logger.info("recording to %s", self.path)
 
     def _begin_file(self) -> None:
-        with optional("mcap", "record"):
-            from mcap.writer import CompressionType, Writer
+        from mcap.writer import CompressionType, Writer
+
         with self._lock:
             made = self._made[self._key]
             self._file = _File(self._key, self._further[self._key], bool(made))
@@ -138,7 +137,6 @@ class Recorder:
                     os.unlink(oldest)
         self._writer = Writer(self._file, chunk_size=CHUNK, compression=CompressionType.LZ4)  # type: ignore[arg-type]
         self._writer.start("rlwire", "rlwire")
-        self._schemas: dict[str, int] = {}
         self._channels = 0
 
     def _end_file(self) -> None:
@@ -223,16 +221,11 @@ class Recorder:
             tap.queued -= len(data) + _EACH
 
     def _channel(self, tap: Tap, topic: str) -> int:
-        what = tap.what
-        encoding, schema = what.protocol, (f"{what.protocol} {what.version}", "", b"")
-        if topic == "events":
-            encoding, schema = "json", ("rlwire.Event", "jsonschema", _EVENT)
-        if schema[0] not in self._schemas:
-            self._schemas[schema[0]] = self._writer.register_schema(*schema)
-        facts = {"protocol": what.protocol, "side": tap.side, "peer": tap.peer}
-        given = f"/{tap.number}/{topic}", encoding, self._schemas[schema[0]], facts
+        _, protocol, version = tap.what
+        facts = {"protocol": protocol, "version": version, "side": tap.side, "peer": tap.peer}
+        name, encoding = f"/{tap.number}/{topic}", "json" if topic == "events" else protocol
         self._channels += 1
-        tap.channels[topic] = self._writer.register_channel(*given)
+        tap.channels[topic] = self._writer.register_channel(name, encoding, 0, facts)  # no schema
         return tap.channels[topic]
 
 

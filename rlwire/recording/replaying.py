@@ -1,8 +1,8 @@
-"""``rlwire replay``: play one side of a recording against a live peer, and compare its messages.
+"""``rlwire replay``: send a recording's requests to a live server, and compare its replies.
 
 The recorded messages pass through the protocol's sessions, one for each recorded side. rlwire's
-client or a server's session sends what comes out of them, so handshakes, flow control, masks and
-secrets are those of the live connection.
+client sends what comes out of them, so handshakes, flow control, masks and secrets are those of the
+live connection.
 """
 
 from __future__ import annotations
@@ -12,39 +12,23 @@ import asyncio
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import logging
-import queue
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rlwire._options import StreamServerOptions, resolve
-from rlwire.codecs.rllink import Ping, Pong
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    DecodeError,
-    RemoteProtocolError,
-    RlwireError,
-    quoted,
-    shown,
-)
+from rlwire._options import resolve
+from rlwire.codecs.rllink import Pong
+from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError, quoted, shown
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import dissector, plain
+from rlwire.recording.dissecting import dissector, leaves, plain
 from rlwire.recording.files import packets
 from rlwire.recording.messages import Dissected
-from rlwire.serving.serving import Service, StreamServer
-from rlwire.sessions.grpc import GrpcServerSession
 from rlwire.sessions.grpc.calls import metadata_of
-from rlwire.sessions.grpc.server import BEGUN, CallEvent
-from rlwire.sessions.stack import Stack
-from rlwire.sessions.websocket import WebSocketServerSession
-from rlwire.transports.connection import Connection
 from rlwire.urls import URL, naming_protocol, parse_url
 
 logger = logging.getLogger(__name__)
@@ -58,16 +42,16 @@ _Compare: TypeAlias = Callable[["_Message", Any], None]
 
 
 class Difference(AssertionError):
-    """The live peer's first message that differs from the recorded one."""
+    """The live server's first message that differs from the recorded one."""
 
 
 class _RecordedCall:
     """Both recorded sides of one connection or call, as sessions."""
 
-    def __init__(self, scheme: str, key: _Key, limits: Limits | None) -> None:
+    def __init__(self, scheme: str, key: _Key, limits: Limits | None, options: Any) -> None:
         self.client, self.server = (_session(scheme, side, limits) for side in ("Client", "Server"))
-        self.scheme, self.key, self.count = scheme, key, 0
-        self.options: dict[str, Any] = {}  # of the client that plays it
+        self.key, self.count = key, 0
+        self.options = options  # of the client that plays it
         self._waiting: deque[Any] = deque()  # requests before the reply to the one before
         self._pending = False
 
@@ -111,20 +95,18 @@ def _captured(message: bytes, from_client: bool, layer: Any) -> Dissected:
     return Dissected("captured", (message.decode() if layer is True else message, layer))
 
 
-def _recorded(
-    path: str, scheme: str, limits: Limits | None, only: _Key | None = None
-) -> Iterator[_Message]:
+def _recorded(path: str, scheme: str, limits: Limits | None) -> Iterator[_Message]:
     """Yield the messages of a recording's connections of one protocol, in its order."""
     dissectors: dict[int, Any] = {}
     calls: dict[_Key, _RecordedCall] = {}
-    metadata: dict[int, Any] = {}  # of the last call of a connection
+    options: dict[int, Any] = {}  # with the metadata of a connection's last call
     labels: set[str] = set()
     broken: set[int] = set()  # connections
     start: float | None = None
     for packet in packets(path, limits):
         number = packet.connection.number
         labels.add(packet.connection.protocol)
-        if packet.connection.protocol != scheme or (only and only[0] != number):
+        if packet.connection.protocol != scheme:
             continue
         start = packet.monotonic if start is None else start
         when, where = packet.monotonic - start, f"{path}: connection {number}"
@@ -143,20 +125,16 @@ def _recorded(
                 raise DecodeError(f"{where}: {found.error}", offset=found.offset)
             if found.kind == "headers" and packet.from_client:
                 pairs = metadata_of([*value["headers"].items()])
-                metadata[number] = [
+                open_pairs = [
                     pair for pair in pairs if pair[1] != "(secret)" and str(pair[1]).strip("*")
                 ]
+                options[number] = {"metadata": open_pairs}
             elif found.kind in ("trailers", "RST_STREAM") and (number, value["stream"]) in calls:
                 yield _Message(calls.pop((number, value["stream"])), when)
             elif found.kind == "captured":
                 key = number, value[1] if scheme == "dm-env-rpc" else 0
-                if only not in (None, key):
-                    continue
                 if key not in calls:
-                    calls[key] = _RecordedCall(scheme, key, limits)
-                    calls[key].options = (
-                        {"metadata": metadata[number]} if number in metadata else {}
-                    )
+                    calls[key] = _RecordedCall(scheme, key, limits, options.get(number, {}))
                 try:
                     yield from calls[key].messages(value[0], packet.from_client, when)
                 except RlwireError as error:
@@ -171,13 +149,12 @@ def _recorded(
 
 def _compare(message: _Message, live: Any, tolerance: float, ignored: re.Pattern[str]) -> None:
     """Raise `Difference` unless the live event is that of the recorded message."""
-    if isinstance(message.event, (Ping, Pong)):  # secrets
+    if isinstance(message.event, Pong):  # it says whose server it is
         return
-    side = "request" if message.from_client else "response"
     at = f"{message}, {message.when:.3f} s"
     if (kind := _kind(message.event)) != _kind(live):  # such as an error
-        raise Difference(f"{at}: {side}: recorded {kind}, live {shown(repr(live), 300)}")
-    one, other = (dict(_leaves(plain(event), side)) for event in (message.event, live))
+        raise Difference(f"{at}: response: recorded {kind}, live {shown(repr(live), 300)}")
+    one, other = (dict(leaves(plain(event), "response")) for event in (message.event, live))
     for path in {**one, **other}:
         pair = one.get(path, _MISSING), other.get(path, _MISSING)
         for index, recorded, found in _differences(*pair, tolerance):
@@ -206,26 +183,13 @@ def _differences(one: Any, other: Any, tolerance: float) -> Iterator[tuple[str, 
         yield where, shown(str(x[index])), shown(str(y[index]))
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield each leaf's path; an empty list or dict is a leaf."""
-    items: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        items = [(f"{path}.{name}", item) for name, item in value.items()]
-    elif isinstance(value, list):
-        items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    if not items:
-        yield path, value
-    for name, item in items:
-        yield from _leaves(item, name)
-
-
 def _kind(event: Any) -> str:
     if isinstance(event, dict):  # of RLX, or of openpi
         return shown(str(event.get("command", event.get("response", "message"))))
     return type(event).__name__
 
 
-async def _as_client(
+async def _play(
     messages: Iterator[_Message], url: URL, compare: _Compare, speed: float, given: Any
 ) -> int:
     begin, where, keywords = resolve(url, "client", given, "async_")
@@ -273,115 +237,32 @@ async def _as_client(
     return count
 
 
-class _Player(Service[Connection]):
-    """Plays the recorded server: each live connection gets the next recorded one."""
-
-    def __init__(
-        self, scheme: str, read: Callable[..., Iterator[_Message]], compare: _Compare, speed: float
-    ) -> None:
-        self._scheme, self._read, self._compare, self._speed = scheme, read, compare, speed
-        self.keys = list(dict.fromkeys(message.call.key for message in read()))
-        self._turns = iter(self.keys)
-        # Whether a message was compared; None: the end of a connection.
-        self.played: queue.SimpleQueue[bool | Exception | None] = queue.SimpleQueue()
-
-    def session(self) -> Any:
-        if self._scheme == "openpi":
-            return Stack(WebSocketServerSession(), _session(self._scheme, "Server", None))
-        if self._scheme == "dm-env-rpc":
-            return GrpcServerSession()
-        return _session(self._scheme, "Server", None)
-
-    def converse(self, connection: Connection) -> None:
-        peer = _LiveCall(connection) if self._scheme == "dm-env-rpc" else connection
-        asked, message = 0.0, None
-        key = next(self._turns, None)
-        if key is None:
-            return
-        try:
-            for message in self._read(only=key):
-                if message.event is None:
-                    break
-                if message.from_client:
-                    asked = message.when
-                    self._compare(message, peer.receive())
-                else:
-                    time.sleep((message.when - asked) / self._speed if self._speed else 0.0)
-                    peer.send(message.event)
-                self.played.put(message.from_client)
-            self.played.put(None)
-        except RlwireError as error:
-            self.played.put(RlwireError(f"{connection.peer}: {message}: {error}"))
-        except Exception as error:
-            self.played.put(error)
-
-
-class _LiveCall:
-    """A live gRPC connection as that of its only call."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection, self._session = connection, _session("dm-env-rpc", "Server", None)
-
-    def receive(self) -> Any:
-        data = BEGUN
-        while data is BEGUN:
-            self._call, data = self._connection.receive()
-        if isinstance(data, CallEvent):
-            raise ConnectionClosed(data.value)
-        return self._session.receive(data)[0]
-
-    def send(self, event: Any) -> None:
-        self._connection.send((self._call, self._session.send(event)))
-
-
-def _as_server(url: URL, player: _Player, timeout: float) -> int:
-    kind: Any = type("Player", (StreamServer,), {"scheme": url.scheme})
-    left, count = len(player.keys), 0
-    options = StreamServerOptions(url.replace(options=()))
-    with kind(player, options, workers="threads") as server:
-        while left:
-            try:
-                result = player.played.get(timeout=timeout)
-            except queue.Empty:
-                raise DeadlineExceeded(
-                    f"{server.url}: no message from a client within {timeout:g} s, "
-                    f"{left} recorded connections are not over"
-                ) from None
-            if isinstance(result, Exception):
-                raise result
-            left -= result is None
-            count += result is True
-    return count
-
-
 def replay(
     path: str,
     url: str | URL,
     *,
-    side: Literal["client", "server"] = "client",
     speed: float = 0.0,
     tolerance: float = 0.0,
     ignore: Iterable[str] = (),
     timeout: float = 60.0,
     **options: Any,
 ) -> int:
-    """Play one side of a recording against a live peer; return the number of compared messages.
+    """Play a recording's clients against a live server; return the number of compared replies.
 
     Args:
         path: the recording, of RLX, dm_env_rpc, RLlink or openpi.
-        url: the live server; with ``side="server"``, where to listen for clients.
-        side: which recorded side to play; the messages of the other one are compared.
+        url: the live server.
         speed: 1 sends at the recorded times, 2 twice as fast, 0 as fast as replies come. A request
             always waits for the reply to the one before.
         tolerance: absolute and relative, of floats, as in `numpy.isclose`.
         ignore: paths that may differ, such as ``response.info.time``; ``*`` is any name.
-        timeout: seconds for a message of the peer, unless the URL has its own.
+        timeout: seconds for a message of the server, unless the URL has its own.
         options: of the protocol's client, such as ``auth``.
 
     Raises:
         Difference: a message differs; has its number, the path and both values.
         ValueError: the protocol has no reply to each request.
-        RlwireError, OSError: the file is invalid; the peer is not there, closes or is silent.
+        RlwireError, OSError: the file is invalid; the server is not there, closes or is silent.
     """
     where = parse_url(url)
     if where.scheme not in _SESSIONS:
@@ -390,29 +271,25 @@ def replay(
     paths = "|".join(re.escape(each).replace(r"\*", r"[^.\[]*") for each in ignore) or "(?!)"
     ignored = re.compile(rf"(?:{paths})(?![^.\[])")
     compare = functools.partial(_compare, tolerance=tolerance, ignored=ignored)
-    read = functools.partial(_recorded, path, where.scheme, options.get("limits"))
-    if side == "server":
-        return _as_server(where, _Player(where.scheme, read, compare, speed), timeout)
     if not any(name.startswith("timeout") for name in where.query):
         options["timeout"] = timeout
-    return asyncio.run(_as_client(read(), where, compare, speed, options))
+    messages = _recorded(path, where.scheme, options.get("limits"))
+    return asyncio.run(_play(messages, where, compare, speed, options))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Play the client of a recording against a live server, or with --as server the server "
-        f"against live clients, and compare what the peer sends: {', '.join(_SESSIONS)}. The exit "
-        "status is 0 if all messages are equal, 1 if not."
+        "Play the clients of a recording against a live server, and compare its replies: "
+        f"{', '.join(_SESSIONS)}. The exit status is 0 if all are equal, 1 if not."
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="a recording")
-    add("url", metavar="URL", help="the live server, or where to listen; its query has options")
-    add("--as", choices=["client", "server"], default="client", dest="side", help="side to play")
+    add("url", metavar="URL", help="the live server; its query has options")
     add("--speed", type=float, default=1.0, help="2 is twice as fast, 0 as fast as replies come")
     add("--tolerance", type=float, default=0.0, help="of floats, absolute and relative")
     paths = "values that may differ, such as response.server_timing; may be repeated"
     add("--ignore", metavar="PATH", action="append", default=[], help=paths)
-    add("--timeout", type=float, default=60.0, metavar="SECONDS", help="for a message of the peer")
+    add("--timeout", type=float, default=60.0, metavar="SECONDS", help="for each reply")
     for name, metavar in (("--auth-file", "FILE"), ("--auth-env", "NAME")):
         add(name, metavar=metavar, default=argparse.SUPPRESS, help="with the live server's secret")
 

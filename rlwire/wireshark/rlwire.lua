@@ -78,15 +78,11 @@ local function check_count(c, count, least, what)
     return count
 end
 
-local function count_value(c)
-    if c.values == VALUES then over(c.at, "more than %d values", VALUES) end
-    c.values = c.values + 1
-end
-
 -- Adds an entry to `up`. Its kind and value are what read(c, entry, ...) returns.
 local function add(c, up, key, at, read, ...)
     local made = { at = at, key = key, up = up, depth = up.depth + 1 }
-    count_value(c)
+    if c.values == VALUES then over(c.at, "more than %d values", VALUES) end
+    c.values = c.values + 1
     if made.depth > DEPTH then over(c.at, "more than %d levels", DEPTH) end
     up[#up + 1], c.last = made, made
     made.kind, made.value = read(c, made, ...)

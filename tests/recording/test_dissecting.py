@@ -275,21 +275,19 @@ def test_dissector_decodes_websocket_frames():
     page = b"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nabc"
     (found,) = made.dissect(page, False)
     assert (found.value["body"], found.size) == (b"abc", len(page))
-    deflate = b"HTTP/1.1 101 X\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
-    made.dissect(deflate, False).__next__()
     value = b"\x81\xa1a\xc3"  # {"a": True}
     pieces = [client.frame(2, value[:1], False), client.frame(9, b"hi"), client.frame(0, value[1:])]
     ping, message = made.dissect(b"".join(pieces), True)
     assert (ping.kind, ping.value) == ("ping", b"hi")
     assert (message.kind, message.value) == ("observation", {"a": True})
     assert (message.offset, message.size) == (len(request), len(pieces[0] + pieces[2]))
-    pieces = [server.frame(10, b"hi"), b"\xc2\x03abc", server.frame(1, b"no")]
-    pieces.append(server.frame(8, b"\x03\xe8bye"))
-    pong, short, text, close = made.dissect(b"".join(pieces), False)
+    pieces = [server.frame(10, b"hi"), server.frame(1, b"no"), server.frame(8, b"\x03\xe8bye")]
+    pong, text, close = made.dissect(b"".join(pieces), False)
     assert pong.reply_key == ping.request_key
-    assert (short.kind, short.value) == ("compressed", b"abc")
     assert (text.kind, text.value) == ("error", "no")
     assert close.value == {"code": 1000, "reason": "bye"}
+    (compressed,) = made.dissect(b"\xc2\x03abc", False)  # by an extension
+    assert compressed.kind == "damaged"
     (bad,) = made.dissect(client.frame(2, b"\xc1"), True)
     (reply,) = made.dissect(server.frame(2, b"\x80"), False)
     assert (bad.kind, reply.kind) == ("damaged", "action")
@@ -313,6 +311,11 @@ def test_dissector_decodes_http2_frames():
     assert one.offset < two.offset
     (bad,) = made.dissect(http2.frame(2, 0, 5, b"four"), True)
     assert (bad.kind, bad.value) == ("damaged", {"stream": 5})
+    made.dissect(http2.settings({}), False).__next__()
+    for kind, flags, payload in ((0, 1, b"\0\0"), (1, 5, b"\x88")):  # which end a stream
+        data = http2.frame(0, 0, 7, b"\0") + http2.frame(kind, flags, 7, payload)
+        *_, bad = made.dissect(data, False)
+        assert (bad.kind, bad.value) == ("damaged", {"stream": 7})
     data = http2.reset(1, 8) + http2.goaway(1, 2, "end")
     reset, away, bad = made.dissect(data + http2.frame(0, 0, 3, b"\x01\0\0\0\0"), True)
     assert reset.value == {"code": "CANCEL", "stream": 1}
