@@ -39,7 +39,6 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     payloads = {row.payload: f"{row.title}, {row.array}" for row in run.rows}
     order = list(payloads)
     results = sorted(run.rows, key=lambda row: (order.index(row.payload), row.round_trip.p50))
-    shown = {each.protocol.partition("+")[0] for each in results}
     pipes = {each.payload: each.round_trip.p50 for each in results if each.protocol == "pipe"}
     cells: dict[str, Callable[[Result], str]] = {
         **_CELLS,
@@ -60,15 +59,34 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
         ),
         f"{checked:,} timed exchanges were compared with the recording, and each twice before.",
         "; ".join(f"{name} is {what}" for name, what in payloads.items()),
-        *(f"{name}: {note}" for name, note in NOTES.items() if name in shown),
+        *(f"{name}: {note}" for name, note in NOTES.items() if name in map(_base, results)),
         *map(str, run.left_out),
     ]
     head = [", ".join(f"{name} {version}" for name, version in run.versions.items()), machine_line]
     stream.write("".join(map(_wrapped, head)))
-    stream.write(f"\n{plain_table(heads, rows, 2)}\n\n")
+    stream.write(f"\n{plain_table(heads, rows, 2 + ('of' in heads))}\n\n")
     stream.write("".join(map(_wrapped, notes)))
     stream.write("\n" + "".join(map(_wrapped, conclusions(results))))
 
+
+def _base(result: Result) -> str:
+    return result.protocol.partition("+")[0]
+
+
+PEERS = {
+    "dm_env_rpc": "DeepMind's dm_env_rpc",
+    "rlx": "RELAAX",
+    "perlert": "Internet-Draft, UDP",
+    "rewarder": "OpenAI Universe",
+    "openpi": "openpi's servers",
+    "rllink": "Ray RLlib",
+    "rllink-100": "Ray RLlib",
+    "pipe": "pickle in a Pipe",
+    "AsyncVec": "AsyncVectorEnv",
+    "SubprocVec": "SB3's SubprocVecEnv",
+    "grpcio": "the original dm_env_rpc",
+}
+"""Whose protocol or program a row is, by its name."""
 
 NOTES = {
     "rewarder": "in lock-step; the protocol's own mode is real time, where no step waits",
@@ -83,6 +101,7 @@ NOTES = {
 _CELLS: dict[str, Callable[[Result], str]] = {
     "payload": lambda result: result.payload,
     "protocol": lambda result: result.protocol,
+    "of": lambda result: PEERS.get(_base(result), ""),
     "KB": lambda result: f"{(result.request_bytes + result.reply_bytes) / 1000:.1f}",
     "us": lambda result: microseconds(result.round_trip.p50),
     "x raw": lambda result: f"{result.overhead.p50:.2f}x",
@@ -99,7 +118,7 @@ _CELLS: dict[str, Callable[[Result], str]] = {
 
 _COLUMNS = ("payload", "protocol", "us", "x raw")
 TABLES = {
-    "short": ("payload", "protocol", "KB", "us", "x raw", "vs pipe"),
+    "short": ("payload", "protocol", "of", "KB", "us", "x raw", "vs pipe"),
     "split": (*_COLUMNS, "client: user", "system", "server: user", "system "),
     "all": (*_COLUMNS, "quartiles", "raw us", "steps/s", "request B", "reply B"),
 }
