@@ -137,14 +137,15 @@ def test_payloads_that_a_protocol_cannot_encode_are_errors(shape, over, error, r
     raised_with(error, reason, row.sizes)
 
 
-def test_raw_exchange_reports_a_dead_server(monkeypatch):
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_raw_exchange_reports_a_dead_server(datagrams, monkeypatch):
     monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
     servers = []
     begin = ServerProcess.__enter__
     monkeypatch.setattr(ServerProcess, "__enter__", lambda one: servers.append(one) or begin(one))
 
     def exchange_with_a_dead_server():
-        with raw_exchange(raw_messages(Sizes(5, 1))) as exchange:
+        with raw_exchange(raw_messages(Sizes(5, 1)), datagrams=datagrams) as exchange:
             exchange()
             os.kill(servers[0].pid, signal.SIGTERM)
             wait_for_end(servers[0].pid)

@@ -91,7 +91,7 @@ def measure(row: Row, seconds: float) -> Result:
     """Count a row's bytes, then time it and raw exchanges of as many bytes for `seconds`."""
     sizes = row.sizes()
     messages = raw_messages(sizes, (step.state for step in row.exchanged))
-    raw = raw_exchange(messages, row.cores.server)
+    raw = raw_exchange(messages, row.cores.server, datagrams=row.datagrams)
     with row.opened() as exchange, raw as floor:
         gc.disable()
         try:

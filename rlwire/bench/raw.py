@@ -74,9 +74,19 @@ def serve_raw(report: Callable[[tuple[str, int]], None], messages: RawMessages) 
                     peer.sendall(next(replies))
 
 
+def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], messages: RawMessages) -> None:
+    replies = itertools.cycle(messages.replies)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        report(server.getsockname())
+        while True:
+            _request, peer = server.recvfrom(len(messages.requests[0]))
+            server.sendto(next(replies), peer)
+
+
 @contextlib.contextmanager
 def raw_exchange(
-    messages: RawMessages, cores: list[int] | None = None
+    messages: RawMessages, cores: list[int] | None = None, *, datagrams: bool = False
 ) -> Iterator[Callable[..., None]]:
     """Start a raw server, connect, and yield a function that makes one blocking exchange.
 
@@ -84,12 +94,15 @@ def raw_exchange(
     """
     requests = itertools.cycle(messages.requests)
     reply = memoryview(bytearray(len(messages.replies[0])))
-    with (
-        ServerProcess("raw echo", serve_raw, messages, cores=cores) as server,
-        socket.create_connection(server.address, timeout=ANSWER_SECONDS) as peer,
-    ):
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.settimeout(None)  # Python's timeout costs a poll() per call
+    serve = serve_raw_datagrams if datagrams else serve_raw
+    with ServerProcess("raw echo", serve, messages, cores=cores) as server:
+        if datagrams:
+            peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            peer.connect(server.address)
+        else:
+            peer = socket.create_connection(server.address, timeout=ANSWER_SECONDS)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.settimeout(None)  # Python's timeout costs a poll() per call
         set_kernel_timeout(peer, socket.SO_RCVTIMEO, ANSWER_SECONDS)
 
         def exchange(_number: int = 0) -> None:
@@ -97,7 +110,8 @@ def raw_exchange(
             if not _fill(peer, reply):
                 raise BenchError("the raw echo server closed the connection")
 
-        yield exchange
+        with peer:
+            yield exchange
 
 
 class Relay:

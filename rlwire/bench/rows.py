@@ -47,6 +47,7 @@ class Row(ABC):
     cores: Cores
     over: str = "tcp"
     make: Callable[[Sequence[BenchStep]], Any] = replaying
+    datagrams: ClassVar = False
     batch: ClassVar = 1  # steps in an exchange
     turn: ClassVar = TURN
 
@@ -152,6 +153,8 @@ class _Rewarder(_Door):
 
 class _Perlert(_Door):
     """PERLERT, with a server that steps when an action arrives instead of at a fixed rate."""
+
+    datagrams = True
 
     def sizes(self) -> Sizes:
         from rlwire.codecs import perlert
