@@ -158,7 +158,8 @@ def encode(value: Any, limits: Limits) -> bytes:
         _find_fault(value, "$")
         raise EncodeError(f"JSON cannot represent {quoted(value)}") from None
     size, most = len(data), limits.message
-    if size <= most and b"null" not in data and fits(data, _ANY, _ANY, _ANY, limits.depth):
+    # For `in`, Python raises an error inside first: bytes are no number.
+    if size <= most and data.find(b"null") < 0 and fits(data, _ANY, _ANY, _ANY, limits.depth):
         return data
     _, depth, _, _, nulls = measure(data)
     if nulls:  # msgspec writes NaN and infinities as null

@@ -143,8 +143,10 @@ cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
         else:
             to = rlw_put_number(to, <rlw_number> kind, values[0], -1)
             values[0] += size
-            if kind >= RLW_FLOAT32 and (to := _as_real(start, to)) == NULL:
-                return NULL
+            if kind >= RLW_FLOAT32:
+                to = _as_real(start, to)
+                if to == NULL:
+                    return NULL
         to[0] = c","
         left -= 1
     to[0] = c"]"
@@ -186,42 +188,36 @@ cdef struct Numbers:
     cnp.npy_intp shape[DIMS]
 
 
-cdef const uint8_t *read_number(const uint8_t *p, const uint8_t *end, Number *number) noexcept:
-    """Read a number of JSON; return NULL if there is none or it is too large."""
+cdef inline const uint8_t *_read_number(Numbers *n, const uint8_t *p) noexcept:
+    """Append a number; return NULL if there is none or it is too large."""
     cdef const uint8_t *q = p + (p[0] == c"-")
     cdef const uint8_t *first = q
     cdef uint64_t value = 0
+    cdef size_t i
     while c"0" <= q[0] <= c"9":
         value = value * 10 + (q[0] - c"0")
         q += 1
-    if q == first or (first[0] == c"0" and q - first > 1):
+    if q[0] == c"." or (q[0] | 0x20) == c"e":
+        if not n.is_real:
+            for i in range(n.count):
+                n.real[i] = <double> n.whole[i]
+            n.is_real = True
+        q = rlw_parse_double(p, n.end, &n.real[n.count])
+        if q == NULL or isinf(n.real[n.count]):
+            return NULL
+    elif not 0 < q - first < 19 or (first[0] == c"0" and q - first > 1):
         return NULL
-    number.is_real = q[0] == c"." or (q[0] | 0x20) == c"e"
-    if not number.is_real:
-        number.whole = <int64_t> (0 - value if first != p else value)
-        return q if q - first < 19 else NULL
-    if q[0] == c"." and not c"0" <= q[1] <= c"9":
-        return NULL
-    q = rlw_parse_double(p, end, &number.real)
-    return q if q != NULL and not isinf(number.real) else NULL
-
-
-cdef inline const uint8_t *_append_number(Numbers *n, const uint8_t *p) noexcept:
-    """Append a number; return NULL if there is none or it is too large."""
-    cdef Number number
-    cdef size_t i
-    p = read_number(p, n.end, &number)
-    if p == NULL:
-        return NULL
-    if number.is_real and not n.is_real:
-        for i in range(n.count):
-            n.real[i] = <double> n.whole[i]
-        n.is_real = True
-    if n.is_real:
-        n.real[n.count] = number.real if number.is_real else <double> number.whole
+    elif n.is_real:
+        n.real[n.count] = <double> <int64_t> (0 - value if first != p else value)
     else:
-        n.whole[n.count] = number.whole
+        n.whole[n.count] = <int64_t> (0 - value if first != p else value)
     n.count += 1
+    return q
+
+
+cdef inline const uint8_t *_after_space(const uint8_t *p) noexcept:
+    while p[0] == c" " or p[0] == c"\n" or p[0] == c"\r" or p[0] == c"\t":
+        p += 1
     return p
 
 
@@ -231,22 +227,20 @@ cdef const uint8_t *_read_list(Numbers *n, const uint8_t *p, int depth) noexcept
     cdef bint flat
     if depth >= DIMS:
         return NULL
-    p = after_space(p + 1)
+    p = _after_space(p + 1)
     flat = p[0] != c"["
     if n.dims == 0 and flat:
         n.dims = depth + 1
     elif n.dims != 0 and flat != (depth + 1 == n.dims):
         return NULL
     while p[0] != c"]":
-        p = _append_number(n, p) if flat else _read_list(n, p, depth + 1) if p[0] == c"[" else NULL
+        p = _read_number(n, p) if flat else _read_list(n, p, depth + 1) if p[0] == c"[" else NULL
         if p == NULL:
             return NULL
         count += 1
-        p = after_space(p)
+        p = _after_space(p)
         if p[0] == c",":
-            p = after_space(p + 1)
-            if p[0] == c"]":
-                return NULL
+            p = _after_space(p + 1)
         elif p[0] != c"]":
             return NULL
     if n.shape[depth] < 0:
@@ -254,52 +248,34 @@ cdef const uint8_t *_read_list(Numbers *n, const uint8_t *p, int depth) noexcept
     return p + 1 if n.shape[depth] == count else NULL
 
 
-cdef array_at(const uint8_t **at):
-    """Return the array of a list of numbers, and move after it; None if there is none.
-
-    The text has a zero byte at its end.
-    """
+def array_of(bytes text):
+    """Return a valid JSON text that is a list of numbers as int64 or float64; else None."""
     cdef Numbers n
-    cdef const uint8_t *p = at[0]
-    cdef cnp.npy_intp i, most = 1, depth = 0
+    cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
+    cdef cnp.npy_intp i, size = PyBytes_GET_SIZE(text), most = 1
     cdef bint real = False
     if p[0] != c"[":
         return None
-    while True:
-        if p[0] == c",":
+    for i in range(size):
+        if p[i] == c",":
             most += 1
-        elif p[0] == c"." or (p[0] | 0x20) == c"e":
-            real = True
-        elif p[0] == c"[":
-            depth += 1
-        elif p[0] == c"]":
-            depth -= 1
-        elif p[0] == c'"' or p[0] == 0:
+        elif p[i] == c'"':
             return None
-        p += 1
-        if depth == 0:
-            break
+        elif p[i] == c"." or (p[i] | 0x20) == c"e":
+            real = True
     cdef cnp.ndarray values = cnp.PyArray_EMPTY(
         1, &most, cnp.NPY_FLOAT64 if real else cnp.NPY_INT64, 0
     )
-    n.end, n.whole, n.real = p, <int64_t *> values.data, <double *> values.data
+    n.end, n.whole, n.real = p + size, <int64_t *> values.data, <double *> values.data
     n.count = n.dims = n.is_real = 0
     for i in range(DIMS):
         n.shape[i] = -1
-    if _read_list(&n, at[0], 0) != p:
+    p = _read_list(&n, p, 0)
+    if p != n.end:
         return None
-    at[0] = p
     if n.count and real == n.is_real and <cnp.npy_intp> n.count == most:
         if n.dims == 1:
             return values
     else:
         values = values[: n.count].view("f8" if n.is_real or not n.count else "i8")
     return values.reshape([n.shape[i] for i in range(n.dims)])
-
-
-def array_of(bytes text):
-    """Return a JSON text that is a list of numbers as int64 or float64; else None."""
-    cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
-    cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)
-    values = array_at(&p)
-    return values if p == end else None

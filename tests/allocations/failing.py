@@ -131,9 +131,7 @@ def calls_json():
         ):
             yield f"{name} {array.dtype}", lambda c=call, g=given: c(g), (given,)
     values = 12, 0.5, "1", (("KeyEvent", 97, True), ("PointerEvent", 0.5))
-    text = texts.write(2, *values)
-    assert text is not None
-    yield "read of a rewarder's text", lambda: texts.read(text), (text,)
+    assert texts.write(2, *values) is not None
     yield "write of a rewarder's text", lambda: texts.write(2, *values), values
 
 

@@ -331,14 +331,7 @@ class MessageCodec:
         """Return a message of either form; raises as the function `decode`."""
         if is_binary(buffer):
             return self.decode(self.values(buffer))
-        data = bounded(buffer, self._limits)
-        values = texts.read(data)
-        if values is None:
-            return _read(data, self._limits)
-        if values[0] < 3:
-            return self.decode(values)
-        _, number, sent_at, episode_id, reward, done = values
-        return EnvReward(reward, done, message_id=number, sent_at=sent_at, episode_id=episode_id)
+        return _read(bounded(buffer, self._limits), self._limits)
 
     def write(
         self, message: RewarderMessage, sent_at: float | None, message_id: int | str | None

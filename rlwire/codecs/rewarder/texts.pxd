@@ -1,2 +1,1 @@
-cpdef list read(bytes text)
 cpdef bytes write(int code, number, sent_at, episode_id, value, done=*)

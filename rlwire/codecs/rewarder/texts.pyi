@@ -1,6 +1,5 @@
 from typing import Any
 
-def read(text: bytes) -> list[Any] | None: ...
 def write(
     code: int, number: Any, sent_at: Any, episode_id: Any, value: Any, done: Any = None
 ) -> bytes | None: ...

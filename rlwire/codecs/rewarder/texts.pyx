@@ -1,25 +1,17 @@
-"""The frequent texts: actions, observations and rewards of plain values, read and written at once.
+"""The JSON of frequent messages: actions, observations and rewards of plain values, at once.
 
-Other texts, such as those with escapes, nulls or unknown members, are None: `messages` has the
-general way.
+`messages` has the general way of writing, and reads both.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeASCII, PyUnicode_GET_LENGTH
+from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcmp, memcpy, strlen, strncmp
+from libc.string cimport memcpy, strlen
 
 cimport numpy as cnp
 
-from rlwire.codecs._json_arrays cimport (
-    Number,
-    after_space,
-    array_at,
-    put_real,
-    read_number,
-    text_of,
-)
+from rlwire.codecs._json_arrays cimport put_real, text_of
 from rlwire.kernels cimport RLW_INT64, rlw_number, rlw_put_number
 
 cdef extern from "Python.h":
@@ -30,173 +22,6 @@ cnp.import_array()
 cdef enum:
     ROOM = 1024  # bytes of a text without its array
     MARGIN = 96  # bytes of a name and a number
-
-cdef enum:  # a text's members, those of its headers, and those of its body
-    METHOD, HEADERS, BODY
-    SENT_AT, MESSAGE_ID, EPISODE_ID
-    ACTION, OBSERVATION, REWARD, DONE, INFO
-    MEMBERS
-
-cdef const char *NAMES[MEMBERS]
-NAMES[:] = [
-    b"method", b"headers", b"body", b"sent_at", b"message_id", b"episode_id",
-    b"action", b"observation", b"reward", b"done", b"info",
-]
-cdef size_t[MEMBERS] SIZES
-SIZES[:] = [6, 7, 4, 7, 10, 10, 6, 11, 6, 4, 4]
-
-
-cdef int _member(int first, int end, const uint8_t *name, size_t size) noexcept:
-    """Return which member from `first` to `end` has this name; MEMBERS for others."""
-    cdef int i
-    for i in range(first, end):
-        if size == SIZES[i] and memcmp(name, NAMES[i], size) == 0:
-            return i
-    return MEMBERS
-
-
-cdef const uint8_t *_string_end(const uint8_t *p) noexcept:
-    """Return the last quote of an ASCII string without escapes, else NULL."""
-    if p[0] != c'"':
-        return NULL
-    p += 1
-    while 0x20 <= p[0] < 0x80 and p[0] != c'"' and p[0] != c"\\":
-        p += 1
-    return p if p[0] == c'"' else NULL
-
-
-cdef _scalar(const uint8_t **at, const uint8_t *end):
-    """Return a string, number or boolean, and move after it; None for others."""
-    cdef const uint8_t *p = at[0]
-    cdef const uint8_t *q
-    cdef Number number
-    if p[0] == c'"':
-        q = _string_end(p)
-        if q == NULL:
-            return None
-        at[0] = q + 1
-        return PyUnicode_DecodeASCII(<const char *> p + 1, q - p - 1, NULL)
-    if p[0] == c"t" and strncmp(<const char *> p, "true", 4) == 0:
-        at[0] = p + 4
-        return True
-    if p[0] == c"f" and strncmp(<const char *> p, "false", 5) == 0:
-        at[0] = p + 5
-        return False
-    q = read_number(p, end, &number)
-    if q == NULL:
-        return None
-    at[0] = q
-    if number.is_real:
-        return number.real
-    return number.whole
-
-
-cdef list _events(const uint8_t **at, const uint8_t *end):
-    """Return an action's events, and move after them; None if there are other values."""
-    cdef const uint8_t *p = at[0]
-    cdef list events = [], event
-    if p[0] != c"[":
-        return None
-    while True:
-        p = after_space(p + 1)
-        if p[0] != c"[":
-            return None
-        event = []
-        while True:
-            p = after_space(p + 1)
-            value = _scalar(&p, end)
-            if value is None:
-                return None
-            event.append(value)
-            p = after_space(p)
-            if p[0] != c",":
-                break
-        if p[0] != c"]" or type(event[0]) is not str:
-            return None
-        events.append(event)
-        p = after_space(p + 1)
-        if p[0] != c",":
-            break
-    if p[0] != c"]":
-        return None
-    at[0] = p + 1
-    return events
-
-
-cpdef list read(bytes text):
-    """Return the values of a text, as of a binary message: code, message_id, sent_at, episode_id...
-
-    Code 3, which no binary message has, is a reward without info.
-    """
-    cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
-    cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)  # a zero byte
-    cdef const uint8_t *name
-    cdef const uint8_t *quote
-    cdef int parent = METHOD, has = 0, member
-    cdef list found = [None] * MEMBERS
-    p = after_space(p)
-    if p[0] != c"{":
-        return None
-    while True:  # at a brace or comma
-        name = after_space(p + 1)
-        quote = _string_end(name)
-        if quote == NULL:
-            return None
-        name += 1
-        member = (_member(METHOD, SENT_AT, name, quote - name) if parent == METHOD
-                  else _member(SENT_AT, ACTION, name, quote - name) if parent == HEADERS
-                  else _member(ACTION, MEMBERS, name, quote - name))
-        p = after_space(quote + 1)
-        if member == MEMBERS or has & 1 << member or p[0] != c":":
-            return None
-        has |= 1 << member
-        p = after_space(p + 1)
-        if member == HEADERS or member == BODY:
-            if p[0] != c"{":
-                return None
-            parent = member
-            continue
-        if member == ACTION:
-            value = _events(&p, end)
-        elif member == OBSERVATION:
-            value = array_at(&p)
-        elif member != INFO:
-            value = _scalar(&p, end)
-        elif p[0] == c"{" and after_space(p + 1)[0] == c"}":
-            value, p = {}, after_space(p + 1) + 1
-        else:
-            return None
-        if value is None:
-            return None
-        found[member] = value
-        p = after_space(p)
-        if p[0] == c"}" and parent != METHOD:
-            parent = METHOD
-            p = after_space(p + 1)
-        if p[0] == c"}":
-            break
-        if p[0] != c",":
-            return None
-    if parent != METHOD or after_space(p + 1) != end:
-        return None
-    method, number, sent_at, episode_id = (
-        found[METHOD], found[MESSAGE_ID], found[SENT_AT], found[EPISODE_ID]
-    )
-    if type(number) is not int or type(sent_at) is not float or (
-        type(episode_id) is not str and episode_id is not None
-    ):
-        return None
-    has >>= ACTION
-    if has == 0b1 and method == "v0.agent.action":
-        return [2, number, sent_at, episode_id, found[ACTION]]
-    if has == 0b10 and method == "v0.env.observation":
-        return [1, number, sent_at, episode_id, found[OBSERVATION]]
-    reward, done = found[REWARD], found[DONE]
-    if has == 0b11100 and method == "v0.env.reward" and type(done) is bool and (
-        type(reward) is float or type(reward) is int
-    ):
-        return [3, number, sent_at, episode_id, reward, done]
-    return None
 
 
 cdef uint8_t *_put(uint8_t *to, const char *text) noexcept:
@@ -253,7 +78,10 @@ cdef uint8_t *_put_events(uint8_t *to, const uint8_t *end, events):
 
 
 cpdef bytes write(int code, number, sent_at, episode_id, value, done=None):
-    """Return the text of the values that `read` returns; None if it would not read them."""
+    """Return the text of a message; None if it has others than plain values.
+
+    `code` is 1 for an observation, 2 for an action, as in binary messages, and 3 for a reward.
+    """
     cdef uint8_t[ROOM] room
     cdef uint8_t *to = room
     cdef const uint8_t *end = room + ROOM
