@@ -21,7 +21,7 @@ import sys
 
 import numpy as np
 
-from rlwire.codecs.msgpack.values import EXTENDED, ExtType, Timestamp
+from rlwire.codecs.msgpack.values import ExtType, Timestamp
 from rlwire.errors import EncodeError, LimitExceeded, quoted
 from rlwire.limits import checked
 
@@ -169,7 +169,7 @@ cdef int _put_ext(const Options *o, Output *out, int code, bytes data, const Ste
 
 
 cdef str _wire_name(cnp.dtype descr, const Step *path):
-    """Return a dtype's text, as both packages write it, or a name of ml_dtypes; None for kind V."""
+    """Return a dtype's text, as both packages write it; None for kind V."""
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
     if 0 <= number < 32 and order != c">" and order != c"<":
@@ -181,13 +181,11 @@ cdef str _wire_name(cnp.dtype descr, const Step *path):
             f"an array of dtype {descr} cannot be sent: objects are sent as a pickle, which can "
             f"run any code when loaded", path=path_of(path)
         )
-    if number > cnp.NPY_FLOAT16:
-        if descr.name in EXTENDED and (<object> descr).type.__module__ == "ml_dtypes":
-            return <str> descr.name
-    elif descr.itemsize and descr.kind in "biufcSUmM":
-        return <str> descr.str
-    elif descr.itemsize and descr.kind == "V":
-        return None
+    if number <= cnp.NPY_FLOAT16 and descr.itemsize:  # above are other packages' dtypes
+        if descr.kind in "biufcSUmM":
+            return <str> descr.str
+        if descr.kind == "V":
+            return None
     raise EncodeError(
         f"an array of dtype {descr} cannot be sent: expected numbers, booleans, dates, "
         f"fixed-length strings or a structure of these", path=path_of(path)
@@ -201,7 +199,7 @@ cdef object _lists(object value):
 cdef list _structured_fields(cnp.dtype descr, const Step *path):
     """Return `dtype.descr` of kind V as msgpack-numpy writes it: [[name, type[, shape]], ...].
 
-    It does not exist for fields that overlap or are out of order, and loses ml_dtypes's kinds.
+    It does not exist for fields that overlap or are out of order, and loses other packages' dtypes.
     """
     _refuse_extended(descr, path)
     try:
