@@ -69,7 +69,6 @@ cdef class _Field:
     cdef str name
     cdef int at          # its index among the message's fields
     cdef _Message sub    # for MESSAGE, MESSAGES and SPECS_BY_UID
-    cdef object default  # for kinds other than lists, dictionaries and messages
 
     def __init__(self, number, kind, name, sub=None):
         self.number = number
@@ -90,13 +89,11 @@ cdef class _Message:
 
     def __init__(self, cls, *fields):
         cdef _Field field
-        default = cls()
         self.cls = cls
         self.fields = [_Field(*each) for each in fields]
         self.by_number = [None] * MOST_NUMBERS
         for at, field in enumerate(self.fields):
             field.at = at
-            field.default = getattr(default, field.name)
             self.by_number[field.number] = field
 
 
@@ -524,21 +521,6 @@ cdef object _single(_Field field, Input *input, const Span *span, uint32_t numbe
     return content
 
 
-cdef list _defaults(_Message message):
-    cdef _Field field
-    fresh = []
-    for field in message.fields:
-        if field.is_in(MAPS):
-            fresh.append({})
-        elif field.is_in(NUMBERS) or field.kind == MESSAGES:
-            fresh.append([])
-        elif field.kind == MESSAGE:
-            fresh.append(field.sub.cls())
-        else:
-            fresh.append(field.default)
-    return fresh
-
-
 cdef int _read_field(_Field field, Input *input, const rlw_field *f, list fields, Span *span,
                      const Step *path) except -1:
     """Read a known field; skip one of another wire type, as protobuf does."""
@@ -580,7 +562,11 @@ cdef object _read(_Message message, Input *input, const uint8_t *data, size_t si
     cdef int i
     for i in range(MOST_FIELDS):
         spans[i].count = 0
-    fields = _defaults(message)
+    default = message.cls()
+    fields = []
+    for field in message.fields:
+        value = getattr(default, field.name)
+        fields.append(list(value) if type(value) is tuple else value)
     rlw_cursor_init(&c, data, size)
     while c.at < c.end:
         if rlw_take_field(&c, &f) != RLW_OK:

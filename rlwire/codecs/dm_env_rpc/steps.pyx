@@ -465,7 +465,7 @@ def encode_step_request(SpecManager manager not None, actions, requested=b"", *,
     cdef Step root = below(NULL, <void *> _STEP)
     cdef Step group = below(&root, <void *> _ACTIONS)
     fill_maxima(&maxima, manager._limits)
-    open_draft(&draft, ACTIONS_TAG)
+    open_draft(&draft, ACTIONS_TAG, len(manager._slots))
     try:
         _add_all(manager, &draft, actions, &maxima, &group, check_bounds)
         _put_requested(manager, &draft, requested)
@@ -539,7 +539,7 @@ cdef object _response(SpecManager manager, object state, object observations, ob
     cdef int64_t number
     number = int32_of(PyNumber_Index(state), &state_path)
     fill_maxima(&maxima, manager._limits)
-    open_draft(&draft, OBSERVATIONS_TAG)
+    open_draft(&draft, OBSERVATIONS_TAG, len(manager._slots))
     try:
         if number != 0:
             field[0] = STATE_TAG

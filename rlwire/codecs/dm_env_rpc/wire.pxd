@@ -9,7 +9,7 @@ from rlwire.codecs.dm_env_rpc.tensors cimport Tensor, TensorOptions
 from rlwire.kernels cimport rlw_cursor, rlw_fault, rlw_field, rlw_tensor, rlw_writer
 
 cdef enum:
-    FIRST_ENTRIES = 4  # tensors of a message before it allocates
+    FIRST_ENTRIES = 4  # tensors of a message that need no allocation
     ROOM = 256         # bytes of a message without its tensors, before it allocates
     STEP = 3           # the field number of the step in both messages
     STEP_TAG = 0x1A    # the same with the wire type
@@ -43,7 +43,8 @@ cdef struct Draft:
     uint8_t room[ROOM]
 
 cdef int fill_maxima(Maxima *out, object limits) except -1
-cdef void open_draft(Draft *draft, uint8_t map_tag) noexcept
+# With room for `capacity` tensors.
+cdef int open_draft(Draft *draft, uint8_t map_tag, Py_ssize_t capacity) except -1
 cdef void close_draft(Draft *draft) noexcept
 cdef int count_sent(Maxima *maxima, const Step *path) except -1
 # Measures a value as the next entry and returns it. The caller sets its key.

@@ -11,7 +11,7 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault
@@ -56,13 +56,18 @@ cdef int fill_maxima(Maxima *out, object limits) except -1:
     return fill_options(&out.most, True, limits)
 
 
-cdef void open_draft(Draft *draft, uint8_t map_tag) noexcept:
+cdef int open_draft(Draft *draft, uint8_t map_tag, Py_ssize_t capacity) except -1:
+    draft.entries = draft.first
+    if capacity > FIRST_ENTRIES:
+        draft.entries = <Entry *> malloc(capacity * sizeof(Entry))
+        if draft.entries == NULL:
+            raise MemoryError()
     rlw_writer_init(&draft.fixed, draft.room, ROOM)
     draft.cut = 0
-    draft.entries = draft.first
     draft.count = 0
-    draft.capacity = FIRST_ENTRIES
+    draft.capacity = capacity
     draft.map_tag = map_tag
+    return 0
 
 
 cdef void close_draft(Draft *draft) noexcept:
@@ -72,20 +77,6 @@ cdef void close_draft(Draft *draft) noexcept:
     if draft.entries != draft.first:
         free(draft.entries)
     rlw_writer_free(&draft.fixed)
-
-
-cdef int _grow(Draft *draft) except -1:
-    cdef bint first = draft.entries == draft.first
-    cdef Entry *grown = <Entry *> realloc(
-        NULL if first else draft.entries, 2 * draft.capacity * sizeof(Entry)
-    )
-    if grown == NULL:
-        raise MemoryError()
-    if first:
-        memcpy(grown, draft.first, draft.count * sizeof(Entry))
-    draft.entries = grown
-    draft.capacity *= 2
-    return 0
 
 
 cdef int count_sent(Maxima *maxima, const Step *path) except -1:
@@ -100,7 +91,7 @@ cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima
     cdef Entry *entry
     count_sent(maxima, path)
     if draft.count == draft.capacity:
-        _grow(draft)
+        raise EncodeError("the dictionary changed while it was encoded", path=path_of(path))
     entry = &draft.entries[draft.count]
     draft.count += 1  # before measure(), so that close_draft() also releases what failed
     try:
