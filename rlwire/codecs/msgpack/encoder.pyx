@@ -368,10 +368,6 @@ cdef int _put_complex(const Options *o, Output *out, object value, const Step *p
     return _put_text(o, out, <PyObject *> text, path)
 
 
-cdef inline int _put_float(Output *out, double value) except -1:
-    return put_ok(rlw_msgpack_put_float64(&out.writer, value))
-
-
 cdef int _put_long(Output *out, PyObject *value) except -1:
     """Write an int of several digits; return 1, or 0 if it does not fit 64 bits."""
     cdef int overflow = 0
@@ -408,7 +404,7 @@ cdef inline int _put_leaf(const Options *o, Output *out, PyObject *value,
     if kind == _INT:
         return _put_int(out, value)
     if kind == _FLOAT:
-        _put_float(out, PyFloat_AS_DOUBLE(<object> value))
+        put_ok(rlw_msgpack_put_float64(&out.writer, PyFloat_AS_DOUBLE(<object> value)))
     elif value == Py_None:
         put_ok(rlw_msgpack_put_nil(&out.writer))
     elif kind == _BOOL:
@@ -561,7 +557,7 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
                 return 0
             return _put_big(o, out, value, depth, path)
         if isinstance(value, float):
-            return _put_float(out, PyFloat_AS_DOUBLE(value))
+            return put_ok(rlw_msgpack_put_float64(&out.writer, PyFloat_AS_DOUBLE(value)))
         if isinstance(value, str):
             return _put_text(o, out, <PyObject *> value, path)
         if isinstance(value, bytes):

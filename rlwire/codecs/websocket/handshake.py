@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, is_secret, without_secret
@@ -48,8 +49,8 @@ class WrongVersion(DecodeError):
     """A request for a WebSocket version other than 13. The response is 426."""
 
 
-class HeaderLines(tuple[tuple[str, str], ...]):
-    """Header lines in order; names are case-insensitive."""
+class HeaderLines(tuple[Any, ...]):
+    """Pairs of name and value, in order; names are case-insensitive."""
 
     __slots__ = ()
 
