@@ -103,7 +103,20 @@ class Connection(Owned):
     def handshake(self, seconds: float | None) -> None:
         """Claim the connection for this thread, and run the server's side of the handshakes."""
         self.claim()
-        self.open(self._shake_hands(seconds))
+        until = None if seconds is None else monotonic() + seconds
+        below = self._tls or self._shm
+        if below is not None:
+            try:
+                below.handshake(seconds)
+            except TimeoutError as error:
+                self._close()
+                what = "TLS" if self._shm is None else "shared memory"
+                raise DeadlineExceeded(
+                    f"{self.peer}: no {what} handshake within connect={seconds} s"
+                ) from error
+            except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
+                self._lost(error)
+        self.open(None if until is None else max(until - monotonic(), _SOON))
 
     def send(self, event: Any) -> None:
         """Send one event; return when the system has accepted all of it.
@@ -377,23 +390,6 @@ class Connection(Owned):
         self._shutdown(socket.SHUT_RD)
 
     # Slow paths of waiting, reading and writing.
-
-    def _shake_hands(self, seconds: float | None) -> float | None:
-        """Run a server's handshake of TLS or shared memory; return the seconds left."""
-        until = None if seconds is None else monotonic() + seconds
-        below = self._tls or self._shm
-        if below is not None:
-            try:
-                below.handshake(seconds)
-            except TimeoutError as error:
-                self._close()
-                what = "TLS" if self._shm is None else "shared memory"
-                raise DeadlineExceeded(
-                    f"{self.peer}: no {what} handshake within connect={seconds} s"
-                ) from error
-            except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
-                self._lost(error)
-        return None if until is None else max(until - monotonic(), _SOON)
 
     def open(self, seconds: float | None) -> None:
         """Run the session's handshake, if it has one."""
