@@ -9,7 +9,7 @@ from rlwire.codecs.dm_env_rpc.tensors cimport Tensor, TensorOptions
 from rlwire.kernels cimport rlw_cursor, rlw_fault, rlw_field, rlw_tensor, rlw_writer
 
 cdef enum:
-    FIRST_ENTRIES = 4  # tensors of a message that need no allocation
+    FIRST_ENTRIES = 16  # tensors of a step that need no allocation
     ROOM = 256         # bytes of a message without its tensors, before it allocates
     STEP = 3           # the field number of the step in both messages
     STEP_TAG = 0x1A    # the same with the wire type
