@@ -66,7 +66,6 @@ class Caller(ABC):
 
     Attributes:
         poll_interval: seconds between polls while the trainer is busy; None without pings.
-        slot: the number of its `Slot`; None while it is queued.
         connection: owned by the trainer from the first request until `end`.
         described_spaces: the spaces that the caller has sent, or None.
         released: set by `end`, with the `error`.
@@ -76,8 +75,9 @@ class Caller(ABC):
 
     def __init__(self, connection: Connection, callers: Callers) -> None:
         self.connection = connection
-        self.slot: int | None = None
         self._queued: deque[Any] = deque()
+        self._lock = threading.Lock()  # of the thread that uses the connection
+        self._owner = 0  # identifier of the trainer's thread that used it last
         self.callers = callers
         self.described_spaces: DescribedSpaces | None = None
         self.handshake_done = False
@@ -94,21 +94,36 @@ class Caller(ABC):
 
     def next_request(self) -> ActionRequest:
         """Return the next request; errors before the first valid message name the protocol."""
-        if self.handshake_done:
-            return self.receive_request()
-        with naming_protocol(parse_url(self.callers.url), self.connection.peer):
-            request = self.receive_request()
-        self.handshake_done = True
-        return request
+        with self._lock:
+            if self._owner != get_ident():
+                self._take_over(get_ident())
+            if self.handshake_done:
+                return self.receive_request()
+            with naming_protocol(parse_url(self.callers.url), self.connection.peer):
+                request = self.receive_request()
+            self.handshake_done = True
+            return request
+
+    def reply(self, action: Any) -> None:
+        with self._lock:
+            if self._owner != get_ident():
+                self._take_over(get_ident())
+            self.send_action(action)
+
+    def _take_over(self, owner: int) -> None:
+        self._owner = owner
+        self.connection.release()
 
     def receive(self) -> Any:
         """Wait for the next event; raises what `Connection.receive` raises."""
         return self._queued.popleft() if self._queued else self.connection.receive()
 
     def poll(self) -> None:
-        """Poll the connection: reply to pings, and queue other events for `receive`."""
+        """Reply to pings and queue other events for `receive`, unless the trainer is doing so."""
+        if not self._lock.acquire(blocking=False):
+            return
         connection = self.connection
-        connection.release()
+        self._take_over(0)
         try:
             connection.poll_events(self._queued.append)
         except RemoteProtocolError as error:
@@ -118,6 +133,7 @@ class Caller(ABC):
             logger.debug("%s: error between two steps: %s", connection.peer, error)
         finally:
             connection.release()
+            self._lock.release()
 
     def reject(self, error: RemoteProtocolError) -> None:
         """Reject a message that the protocol does not allow now, and log it."""
@@ -127,9 +143,11 @@ class Caller(ABC):
             raise error
 
     def end(self, error: RlwireError | None = None) -> None:
-        """Return the connection to its thread, which closes it."""
-        self.connection.release()
-        self.error = error
+        """Return the connection to its thread, which closes it; from any thread."""
+        if self._lock.acquire(blocking=False):  # else closing it interrupts its user
+            self.connection.release()
+            self._lock.release()
+        self.error = self.error or error
         self.released.set()
 
 
@@ -155,8 +173,6 @@ class Slot(Endpoint):
         self._lost_reason = ""
         actions = tree_of(callers.action_space, "the action", "which has no zero")
         self._action = actions.default_value()
-        self._lock = threading.Lock()  # of the thread that uses the connection
-        self._owner = 0  # identifier of the thread that owns the connection
 
     @property
     def episode(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -176,32 +192,20 @@ class Slot(Endpoint):
 
     def encode_step(self, action: Any) -> Any:
         """Return the action: the protocols of callers send every value of an action space."""
-        with self._lock:
-            if not self._in_episode or (self._request is None and self._caller is not None):
-                raise LocalProtocolError(
-                    f"environment {self.number} cannot step: "
-                    + ("finish the last step first" if self._in_episode else "reset it first")
-                )
+        if not self._in_episode or (self._request is None and self._caller is not None):
+            raise LocalProtocolError(
+                f"environment {self.number} cannot step: "
+                + ("finish the last step first" if self._in_episode else "reset it first")
+            )
         return action
 
     def send_step(self, encoded: Any) -> None:
-        with self._lock:
-            if self._owner != get_ident():
-                self._take_over()
-            self._action = encoded
-            self._stepping = True
-            self._reply()
+        self._action = encoded
+        self._stepping = True
+        self._reply()
 
     def finish(self) -> tuple[Any, ...]:
-        with self._lock:
-            if self._owner != get_ident():
-                self._take_over()
-            return self._finish_step() if self._stepping else self._finish_reset()
-
-    def _take_over(self) -> None:
-        self._owner = get_ident()
-        if self._caller is not None:
-            self._caller.connection.release()
+        return self._finish_step() if self._stepping else self._finish_reset()
 
     def _finish_step(self) -> tuple[Any, ...]:
         request = None
@@ -227,7 +231,7 @@ class Slot(Endpoint):
     def _finish_reset(self) -> tuple[Any, dict[str, Any]]:
         while True:
             if self._caller is None:
-                self._caller = self.callers.next_caller(self.number)
+                self._caller = self.callers.next_caller()
             try:
                 request = self._request or self._caller.next_request()
             except RlwireError as error:
@@ -249,7 +253,7 @@ class Slot(Endpoint):
         """Send the last action; at the end of an episode this lets the caller begin the next."""
         if self._caller is not None:
             try:
-                self._caller.send_action(self._action)
+                self._caller.reply(self._action)
                 self._request = None
             except (ConnectionClosed, DeadlineExceeded) as error:
                 self._drop_caller(error)
@@ -265,18 +269,6 @@ class Slot(Endpoint):
 
     def assign(self, caller: Caller, request: ActionRequest) -> None:
         self._caller, self._request = caller, request
-
-    def poll(self, caller: Caller | None = None) -> None:
-        """Poll the caller, or release the connection, unless the trainer is using it."""
-        if self._lock.acquire(blocking=False):
-            try:
-                if caller is not None and self._caller is caller:
-                    self._owner = 0
-                    caller.poll()
-                elif caller is None and self._caller is not None:
-                    self._caller.connection.release()
-            finally:
-                self._lock.release()
 
     def close(self) -> None:
         self.closed = True
@@ -322,7 +314,7 @@ class Callers:
 
     def _learn_spaces(self) -> tuple[Caller, ActionRequest]:
         while True:
-            caller = self.next_caller(0)
+            caller = self.next_caller()
             try:
                 request = caller.next_request()
             except RlwireError as error:
@@ -375,30 +367,15 @@ class Callers:
             self._changed.notify()
         try:
             while not caller.released.wait(caller.poll_interval):
-                self._poll(caller)
+                caller.poll()
         finally:
             with self._changed:
                 self._callers.discard(caller)
         if caller.error is not None:
             raise caller.error
 
-    def _poll(self, caller: Caller) -> None:
-        with self._changed:
-            number, waits = caller.slot, caller in self._waiting
-            if waits:  # out of the queue while it is polled
-                rank = self._waiting.index(caller)
-                self._waiting.remove(caller)
-        if waits:
-            caller.poll()
-            with self._changed:
-                if not self._closed:
-                    self._waiting.insert(min(rank, len(self._waiting)), caller)
-                    self._changed.notify()
-        elif number is not None and self.endpoints:
-            self.endpoints[number].poll(caller)
-
-    def next_caller(self, number: int) -> Caller:
-        """Wait for the next caller in the queue, and assign it to a slot."""
+    def next_caller(self) -> Caller:
+        """Wait for the next caller in the queue."""
         with self._changed:
             quiet: float | None = SILENCE if self.endpoints else None  # `open` has said it
             while not self._waiting:
@@ -411,9 +388,7 @@ class Callers:
                         "waiting for %d caller%s at %s (%d connected)",
                         wanted, "s" * (wanted > 1), self.url, connected,
                     )  # fmt: skip
-            caller = self._waiting.popleft()
-            caller.slot = number
-            return caller
+            return self._waiting.popleft()
 
     def close(self) -> None:
         """Close all connections, stop listening and wake waiting threads; from any thread."""
@@ -424,9 +399,7 @@ class Callers:
             connected = list(self._callers)
             self._waiting.clear()
             self._changed.notify_all()
-        for slot in self.endpoints:
-            slot.poll()
         for caller in connected:
-            caller.released.set()
+            caller.end()
         if self._server is not None:
             self._server.stop()

@@ -45,16 +45,7 @@ class Pacer:
 
     def advance(self) -> int:
         """Advance to the next tick without waiting; return how many were skipped before it."""
-        due = self.due()
-        assert self._start is not None
-        now = self._clock()
-        skipped = 0
-        if now >= due + 1 / self.rate:
-            newest = math.floor((now - self._start) * self.rate)
-            # The product may round up to a tick that is not due yet.
-            while self._start + newest / self.rate > now:
-                newest -= 1
-            skipped = max(0, newest - self.tick - 1)
+        skipped = max(0, math.floor((self._clock() - self.due()) * self.rate))
         self.tick += 1 + skipped
         self.missed += skipped
         return skipped

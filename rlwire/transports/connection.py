@@ -40,6 +40,7 @@ class Connection(Owned):
     Attributes:
         session: encodes and decodes its messages.
         core: the state of the stream.
+        calls: the system calls, for the owner; after a call of its own it may need `finish_send`.
         peer: the other end's name, for logs.
     """
 
@@ -63,14 +64,14 @@ class Connection(Owned):
         self._limits: dict[int, float | None] = {}
         self._tls = TLSSocket(sock, self._limits) if isinstance(sock, ssl.SSLSocket) else None
         self._shm = sock if isinstance(sock, ShmSocket) else None
-        self._calls: SocketCalls
+        self.calls: SocketCalls
         if self._tls is not None:
-            self._calls = PlainCalls(self.core, self._tls)
+            self.calls = PlainCalls(self.core, self._tls)
         else:
             rings, spin = None, timeout.spin or 0.0
             if self._shm is not None:
                 rings, spin = self._shm.rings, timeout.spin or default_spin()
-            self._calls = SocketCalls(self.core, sock.fileno(), spin=spin, rings=rings)
+            self.calls = SocketCalls(self.core, sock.fileno(), spin=spin, rings=rings)
         waits = [timeout.idle, timeout.read and timeout.read / 2]
         self._tick = min((wait for wait in waits if wait is not None), default=None)
         self._write = timeout.write and timeout.write / 2
@@ -102,7 +103,20 @@ class Connection(Owned):
     def handshake(self, seconds: float | None) -> None:
         """Claim the connection for this thread, and run the server's side of the handshakes."""
         self.claim()
-        self.open(self._shake_hands(seconds))
+        until = None if seconds is None else monotonic() + seconds
+        below = self._tls or self._shm
+        if below is not None:
+            try:
+                below.handshake(seconds)
+            except TimeoutError as error:
+                self._close()
+                what = "TLS" if self._shm is None else "shared memory"
+                raise DeadlineExceeded(
+                    f"{self.peer}: no {what} handshake within connect={seconds} s"
+                ) from error
+            except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
+                self._lost(error)
+        self.open(None if until is None else max(until - monotonic(), _SOON))
 
     def send(self, event: Any) -> None:
         """Send one event; return when the system has accepted all of it.
@@ -115,7 +129,7 @@ class Connection(Owned):
         if get_ident() != self._owner:
             self.claim()
         try:
-            if self._calls.send(event):
+            if self.calls.send(event):
                 return
         except BaseException as error:
             self._failed(error)
@@ -142,7 +156,7 @@ class Connection(Owned):
             self.claim()
         waited = 0.0
         try:
-            event = self._calls.receive()
+            event = self.calls.receive()
             if event is not NOTHING:
                 return event
         except BaseException as error:
@@ -156,13 +170,8 @@ class Connection(Owned):
         elif self._tls is None:
             self._limit(_READING, seconds)
         if self._tls is None and self._shm is None:
-            return self._calls.fetch, True
+            return self.calls.fetch, True
         return self._fetch, False
-
-    @property
-    def calls(self) -> SocketCalls:
-        """The system calls, for the owner; after a call of its own it may need `finish_send`."""
-        return self._calls
 
     def finish_send(self, error: BaseException | None = None) -> None:
         """Do the rest of `send` after an error, or after not all was written."""
@@ -209,7 +218,7 @@ class Connection(Owned):
         """
         if self._shm is not None:
             return -1
-        self._calls.blocking = not wanted
+        self.calls.blocking = not wanted
         if self._tls is not None:
             self._limit(_READING, self._tick)
             self._limit(_WRITING, self._write)
@@ -222,7 +231,7 @@ class Connection(Owned):
             self.claim()
         waited = 0.0
         try:
-            event = self._calls.exchange(event)
+            event = self.calls.exchange(event)
             if event is not NOTHING:
                 return event
         except BaseException as error:
@@ -246,7 +255,7 @@ class Connection(Owned):
                     return
             waited = 0.0
             try:
-                self._calls.serve(answer, failure)
+                self.calls.serve(answer, failure)
             except BaseException as error:
                 if self._owner != me:
                     raise
@@ -382,23 +391,6 @@ class Connection(Owned):
 
     # Slow paths of waiting, reading and writing.
 
-    def _shake_hands(self, seconds: float | None) -> float | None:
-        """Run a server's handshake of TLS or shared memory; return the seconds left."""
-        until = None if seconds is None else monotonic() + seconds
-        below = self._tls or self._shm
-        if below is not None:
-            try:
-                below.handshake(seconds)
-            except TimeoutError as error:
-                self._close()
-                what = "TLS" if self._shm is None else "shared memory"
-                raise DeadlineExceeded(
-                    f"{self.peer}: no {what} handshake within connect={seconds} s"
-                ) from error
-            except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
-                self._lost(error)
-        return None if until is None else max(until - monotonic(), _SOON)
-
     def open(self, seconds: float | None) -> None:
         """Run the session's handshake, if it has one."""
         core = self.core
@@ -433,7 +425,7 @@ class Connection(Owned):
         try:
             event = core.next()
             while event is NOTHING:
-                if not (self._calls.blocking or core.more or self.pending):
+                if not (self.calls.blocking or core.more or self.pending):
                     raise WouldWait(self.peer)
                 event = self._step()
             self._flush()
@@ -449,7 +441,7 @@ class Connection(Owned):
         Without TLS the core may be used meanwhile, for anything but reading.
         """
         if self._tls is None:
-            return self._calls.fetch(wait)
+            return self.calls.fetch(wait)
         self._limit(_READING, _SOON)  # the bytes may be TLS's own
         try:
             return self._tls.recv_into(self.core.room())
@@ -516,9 +508,9 @@ class Connection(Owned):
 
     def _read(self) -> Any:
         try:
-            return self._calls.read()
+            return self.calls.read()
         except BlockingIOError:
-            self._calls.doing = ""
+            self.calls.doing = ""
             return self.core.next()
 
     def _wait_until(self, due: float | None, now: float) -> None:
@@ -532,7 +524,7 @@ class Connection(Owned):
 
     def _flush(self, *, tried: bool = False) -> None:
         """Write everything; `tried`: an earlier attempt did not write everything."""
-        core, calls = self.core, self._calls
+        core, calls = self.core, self.calls
         if not core.sending:
             return
         if not calls.blocking:
@@ -557,7 +549,7 @@ class Connection(Owned):
 
     def _failed(self, error: BaseException) -> float:
         """Handle an error of the core, a system call or the user's code; return seconds waited."""
-        core, calls = self.core, self._calls
+        core, calls = self.core, self.calls
         doing, calls.doing = calls.doing, ""
         if isinstance(error, RlwireError):
             doing = ""
@@ -592,7 +584,7 @@ class Connection(Owned):
 
     def _finish(self) -> None:
         """Send the last messages, read for up to a second, and close the socket."""
-        core, calls = self.core, self._calls
+        core, calls = self.core, self.calls
         half_closed = False
         now = monotonic()
         core.await_from(now)
@@ -639,7 +631,7 @@ class Connection(Owned):
 
     def _limit(self, option: int, seconds: float | None) -> None:
         """Set the timeout of each system call for `_READING` or `_WRITING`."""
-        self._limits[option] = seconds if self._calls.blocking else 0.0
+        self._limits[option] = seconds if self.calls.blocking else 0.0
         if self._shm is not None:
             name = "reading" if option == _READING else "writing"
             setattr(self._shm.rings, name, -1.0 if seconds is None else seconds)

@@ -86,9 +86,6 @@ class ServerSettings:
     shm: bool = False
     record: Recording | None = None
 
-    def admission(self) -> Admission:
-        return Admission(self.max_connections, self.max_connections_per_address)
-
 
 class BaseServer(ABC, Generic[_C]):
     """Accepts connections, counts them, and logs why they ended.
@@ -126,7 +123,7 @@ class BaseServer(ABC, Generic[_C]):
         self._on_stop = on_stop
         self._timeouts = Timeouts.of(settings.timeout)
         self._tls = context_of(settings.tls)
-        self._admission = settings.admission()
+        self._admission = Admission(settings.max_connections, settings.max_connections_per_address)
         self._log = RateLimitedLog(logger)
         self._shm, self._record = settings.shm, settings.record
         self._owns_listener = not isinstance(listener, socket.socket)
@@ -146,11 +143,6 @@ class BaseServer(ABC, Generic[_C]):
         self._started = False
         self._open: dict[Any, _C | None] = {}  # by thread or task; None during TLS's handshake
         track(self)
-
-    @property
-    def connections(self) -> int:
-        """The number of open connections."""
-        return len(self._open)
 
     @property
     def open_connections(self) -> tuple[_C, ...]:

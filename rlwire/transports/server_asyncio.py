@@ -130,7 +130,15 @@ class LoopServer(BaseServer[AsyncConnection]):
 
     async def _serve(self, sock: socket.socket, peer: str, host: str) -> None:
         try:
-            connection = await self._open_connection(sock, peer, host)
+            sock.setblocking(False)
+            prepare(sock)
+            session, tap = self._session_for(host), self._tap(peer)
+            connection = AsyncConnection(session, peer, self._timeouts, accepted=True, tap=tap)
+            connection.log = self._log
+            seconds = self._timeouts.handshake
+            await open_stream(
+                connection, sock, tls=self._tls, shm=self._shm, handshake_timeout=seconds
+            )
         except (OSError, asyncio.TimeoutError) as error:
             # The peer closed before TLS, which is normal (some systems then reject socket options),
             # or TLS failed.
@@ -173,18 +181,3 @@ class LoopServer(BaseServer[AsyncConnection]):
             connection.close_soon()
             await connection.wait_closed()
             TimeoutTimer.of(loop).discard(connection)
-
-    async def _open_connection(self, sock: socket.socket, peer: str, host: str) -> AsyncConnection:
-        sock.setblocking(False)
-        prepare(sock)
-        session, tap = self._session_for(host), self._tap(peer)
-        connection = AsyncConnection(session, peer, self._timeouts, accepted=True, tap=tap)
-        connection.log = self._log
-        await open_stream(
-            connection,
-            sock,
-            tls=self._tls,
-            shm=self._shm,
-            handshake_timeout=self._timeouts.handshake,
-        )
-        return connection

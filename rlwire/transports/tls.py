@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -45,9 +45,9 @@ class ClientTLS:
         if self.ca is None:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         else:
-            _load_authorities(context, self.ca)
+            _load(context.load_verify_locations, "certificates", self.ca)
         if self.cert is not None:
-            _load_own(context, self.cert, self.key)
+            _load(context.load_cert_chain, "certificate with its key", self.cert, self.key)
         elif self.key is not None:
             raise ValueError("key is given without its certificate: pass cert as well")
         return context
@@ -71,10 +71,10 @@ class ServerTLS:
         """Read the files, and return a context for TLS 1.2 or newer."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        _load_own(context, self.cert, self.key)
+        _load(context.load_cert_chain, "certificate with its key", self.cert, self.key)
         if self.client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
-            _load_authorities(context, self.client_ca)
+            _load(context.load_verify_locations, "certificates", self.client_ca)
         return context
 
 
@@ -82,28 +82,17 @@ def context_of(tls: TLS) -> ssl.SSLContext | None:
     return tls() if callable(tls) else tls
 
 
-@contextlib.contextmanager
-def _named(what: str, *paths: _Path | None) -> Iterator[None]:
-    """Add the file names to SSL errors, which lack them."""
+def _load(load: Callable[..., object], what: str, *paths: _Path | None) -> None:
+    """Load PEM files; adds their names to SSL errors, which lack them."""
     files = [os.fspath(path) for path in paths if path is not None]
     for file in files:
         with open(file, "rb"):
             pass
     try:
-        yield
+        load(*paths)
     except ssl.SSLError as error:
         text = f"{' and '.join(map(repr, files))}: expected PEM {what}: {error}"
         raise ssl.SSLError(error.errno, text) from error
-
-
-def _load_authorities(context: ssl.SSLContext, path: _Path) -> None:
-    with _named("certificates", path):
-        context.load_verify_locations(path)
-
-
-def _load_own(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
-    with _named("certificate with its key", cert, key):
-        context.load_cert_chain(cert, key)
 
 
 def first_record(parts: Sequence[Buffer]) -> Buffer:

@@ -565,7 +565,8 @@ def test_closing_wakes_a_waiting_caller(env, in_thread):
 @pytest.mark.parametrize("there", [False, True], ids=["for a caller", "for a step"])
 def test_ctrl_c_interrupts_a_wait_for_a_caller_or_a_step(env, in_thread, there, ctrl_c):
     def interrupt():
-        eventually(env.endpoint._lock.locked)
+        waiters = env.callers._changed._waiters
+        eventually(env.endpoint._caller._lock.locked if there else lambda: waiters)
         ctrl_c()
 
     def call():

@@ -42,7 +42,7 @@ def test_one_address_cannot_exhaust_the_connections(serve, blobs, from_address, 
     # Others have their own share, up to the maximum of all.
     others = [from_address("127.0.0.3", server.address) for _ in range(4)]
     assert is_served(blobs, server.address)
-    eventually(lambda: server.connections == 8)
+    eventually(lambda: server.statistics()["open"] == 8)
     last = [from_address("127.0.0.4", server.address) for _ in range(3)]
     assert b"11 is over the limit max_connections=10" in read_frame(last[2])
     for sock in (*silent, *others, *last):
@@ -68,17 +68,17 @@ def test_another_user_cannot_exhaust_the_connections(
         for refused in silent[4:]:
             while refused.recv(100):
                 pass
-        eventually(lambda: server.connections == 4)
+        eventually(lambda: server.statistics()["open"] == 4)
         assert server.statistics()["rejected"] == 8
     assert f"max_connections_per_address=4 - at user {os.getuid()}" in log.text
     assert is_served(blobs, server.address)
     # Of its own user all are let in, up to the maximum of all.
     own = [raw(server.address) for _ in range(5)]
-    eventually(lambda: server.connections == 9)
+    eventually(lambda: server.statistics()["open"] == 9)
     assert is_served(blobs, server.address)
     for sock in (*silent, *own):
         sock.close()
-    eventually(lambda: server.connections == 0)
+    eventually(lambda: server.statistics()["open"] == 0)
 
 
 def test_silent_peer_is_disconnected_at_the_first_message_timeout(serve, blobs, raw, read_frame):

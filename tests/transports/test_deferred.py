@@ -90,7 +90,7 @@ def test_disconnected_peer_cancels_its_deferred_reply(way, blobs, raw):
     peer.sendall(blobs.frame(b"x"))
     eventually(lambda: later.made)
     reset(peer)
-    eventually(lambda: server.connections == 0)
+    eventually(lambda: server.statistics()["open"] == 0)
     assert later.made[0].cancelled()
     later.made[0].set(b"for nobody")
 

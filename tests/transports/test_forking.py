@@ -158,7 +158,7 @@ def test_forked_child_does_not_hold_a_connection_open(way):
     assert connection.exchange(b"1") == b"1"
     with a_child_that_waits():
         connection.close()
-        eventually(lambda: way.server.connections == 0)
+        eventually(lambda: way.server.statistics()["open"] == 0)
 
 
 @pytest.fixture(params=LOOPS)

@@ -75,7 +75,7 @@ def test_failed_connection_ends_alone_with_a_counted_reason(
         end()
         expected[why] = expected.get(why, 0) + 1
         eventually(lambda: drivers.ended(server) == expected)
-        eventually(lambda: server.connections == 1)
+        eventually(lambda: server.statistics()["open"] == 1)
         assert max(record.levelno for record in log.records) == level
         assert good.exchange(b"x") == b"x"
     assert server.statistics() == {**expected, "open": 1, "rejected": 0, "late": 0}
@@ -88,9 +88,9 @@ def test_reset_by_a_silent_client_is_logged_at_debug(server, raw, blobs, read_fr
         sock = raw(server.address)
         sock.sendall(data)
         assert not data or read_frame(sock) == b"x"
-        eventually(lambda: server.connections == 1)
+        eventually(lambda: server.statistics()["open"] == 1)
         drivers.reset(sock)
-        eventually(lambda: server.connections == 0)
+        eventually(lambda: server.statistics()["open"] == 0)
         (record,) = [record for record in log.records if "lost: " in record.message]
         assert record.levelname == level
 
@@ -110,7 +110,7 @@ def test_failing_session_factory_ends_only_its_connection(start, raw, dial, blob
         assert good.exchange(b"x") == b"x"
         failing[0] = True
         if wanted == "refused":
-            eventually(lambda: server.connections == 1)
+            eventually(lambda: server.statistics()["open"] == 1)
             server._admission.enter("192.0.2.1")
         assert read_frame(raw(server.address)) == b""
         assert log.text.count("a session failed") == (1 if wanted == "admitted" else 2)
@@ -168,8 +168,8 @@ def test_peer_that_does_not_read_delays_no_other(start, raw, dial, blobs, log):
     server = start(make_handler=Flood, timeout=Timeouts(write=0.2))
     good, bad = dial(server), raw(server.address)
     bad.send(blobs.frame(b"flood") * 3)
-    eventually(lambda: server.connections == 2)
-    while server.connections == 2:
+    eventually(lambda: server.statistics()["open"] == 2)
+    while server.statistics()["open"] == 2:
         assert good.exchange(b"x") == b"x"
         time.sleep(0.01)
     assert "write=0.2 s" in log.text
@@ -232,7 +232,7 @@ def test_servers_can_share_a_listener(start, dial):
         assert one.address == two.address
         connections = [dial(one) for _ in range(20)]
         assert [each.exchange(b"x") for each in connections] == [b"x"] * 20
-        assert one.connections + two.connections == 20
+        assert one.statistics()["open"] + two.statistics()["open"] == 20
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_stop_closes_idle_connections_at_once(stoppable, kind, dial, carrier, tm
     begun = time.monotonic()
     stop(10)
     assert time.monotonic() - begun < 5
-    assert server.connections == 0
+    assert server.statistics()["open"] == 0
     for connection in connections:
         raised(ConnectionClosed, connection.exchange, b"")
     assert not (tmp_path / "s").exists()

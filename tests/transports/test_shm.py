@@ -106,10 +106,10 @@ def test_killed_peer_ends_only_its_connection(path, blobs, against, where, pytes
         )
         assert program.stdout is not None
         assert program.stdout.readline() == b"sent\n"
-        eventually(lambda: against.connections == 2)
+        eventually(lambda: against.statistics()["open"] == 2)
         program.send_signal(signal.SIGKILL)
         program.communicate()
-        eventually(lambda: against.connections == 1)
+        eventually(lambda: against.statistics()["open"] == 1)
         assert ended(against) == {"lost": 1}
 
 
@@ -156,7 +156,7 @@ def test_memory_truncated_by_a_peer_ends_its_connection_only(served, blobs, peer
                 raised(PermissionError, ring.resize, size)
             ring.madvise(mmap.MADV_REMOVE)
         peer.ring()
-        eventually(lambda: server.connections == 1)
+        eventually(lambda: server.statistics()["open"] == 1)
         assert NONSENSE in log.text
 
 
@@ -180,7 +180,7 @@ def test_corrupt_ring_counters_end_that_connection_only(
         if ring == "inward":
             peer.write(blobs.frame(b"to be answered"))
         peer.ring()
-        eventually(lambda: against.connections == 1)
+        eventually(lambda: against.statistics()["open"] == 1)
         assert NONSENSE in log.text
 
 
@@ -199,7 +199,7 @@ def test_random_counters_and_bytes_do_not_disturb_others(served, blobs, path):
                     peer.ring()
             peer.close()
             assert other.exchange(b"%d" % number) == b"%d" % number
-        eventually(lambda: server.connections == 1)
+        eventually(lambda: server.statistics()["open"] == 1)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ WORDS = {
 
 def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(path, blobs, against, caplog):
     def received(count, held):
-        return sum(ended(against).values()) + (against.connections - 1) * held == count
+        return sum(ended(against).values()) + (against.statistics()["open"] - 1) * held == count
 
     caplog.set_level("INFO", "rlwire")
     with contextlib.ExitStack() as held, undisturbed(path, blobs) as other:

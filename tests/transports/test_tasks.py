@@ -63,7 +63,7 @@ def test_closed_connection_is_freed(run, blobs):
                 connection.close()
                 await connection.wait_closed()
             del connection
-            await eventually_async(lambda: server.connections == 0)
+            await eventually_async(lambda: server.statistics()["open"] == 0)
             await eventually_async(lambda: not any(ref() for ref in kept))
 
     gc.collect()
@@ -101,7 +101,7 @@ async def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word, r
 
     async with LoopServer("127.0.0.1:0", Session, **kind) as server:
         flood, good = raw(server.address), raw(server.address)
-        await eventually_async(lambda: server.connections == 2)
+        await eventually_async(lambda: server.statistics()["open"] == 2)
         await asyncio.sleep(0)
         flood.send(blobs.frame(word) * 2000)
         good.send(blobs.frame(b"good"))

@@ -100,7 +100,7 @@ def dial(contexts, stack):
 
 
 def gone(server):
-    eventually(lambda: server.connections == 0)
+    eventually(lambda: server.statistics()["open"] == 0)
 
 
 def test_close_notify_is_answered(start, dial, blobs, contexts, read_frame):
@@ -188,10 +188,10 @@ def test_tls_handshakes_use_bounded_memory_and_free_it(run, blobs, kind, context
                             ).sendall(blobs.frame(b"x"))
                             continue
                         stack.enter_context(connected_socket(server.address, 10.0)).sendall(words)
-                    await eventually_async(lambda: server.connections == count)
+                    await eventually_async(lambda: server.statistics()["open"] == count)
                     await asyncio.sleep(0.02)
                     sizes.append(tracemalloc.get_traced_memory()[0])
-                await eventually_async(lambda: server.connections == 0)
+                await eventually_async(lambda: server.statistics()["open"] == 0)
                 sizes.append(tracemalloc.get_traced_memory()[0])
 
             await half([])  # what is made once

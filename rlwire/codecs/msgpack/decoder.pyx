@@ -22,12 +22,11 @@ from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budg
 from rlwire.kernels cimport *
 
 import sys
-from importlib import import_module
 
 import numpy as np
 
-from rlwire.codecs.msgpack.values import EXTENDED, ExtType, Timestamp
-from rlwire.errors import DecodeError, LimitExceeded, optional, quoted
+from rlwire.codecs.msgpack.values import ExtType, Timestamp
+from rlwire.errors import DecodeError, LimitExceeded, quoted
 from rlwire.limits import checked
 
 cnp.import_array()
@@ -222,20 +221,6 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
     return (self.timestamp or Timestamp)(seconds, nanoseconds)
 
 
-cdef cnp.dtype _named_dtype(str name):
-    """Return the dtype of ml_dtypes with this name; None if there is none."""
-    cdef cnp.dtype descr
-    if name not in EXTENDED:
-        return None
-    with optional("ml_dtypes", "ml"):
-        import_module("ml_dtypes")
-    kind = getattr(sys.modules["ml_dtypes"], name, None)  # older versions have fewer
-    if kind is None:
-        return None
-    descr = np.dtype(kind)
-    return descr if descr.itemsize == EXTENDED[name] else None
-
-
 # Structured dtypes; errors are ValueErrors. NumPy's own parser of dtypes sees only dates and
 # strings that have passed the grammar in dtype.h.
 
@@ -342,15 +327,11 @@ cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
             input.reader = ahead
     else:
         name.data, name.size = type.data, <size_t> type.size
-        if m.dtype.itemsize:
-            descr = dtype_of(&m.dtype, name)
-        else:
-            descr = _named_dtype(_short_text(type))
+        descr = dtype_of(&m.dtype, name) if m.dtype.itemsize else None
         if descr is None:
             raise _error(input, f"not a plain dtype of this host: {_short_text(type)!r}",
                          type.at)
-        if m.dtype.itemsize:
-            return descr  # the kernel has checked the size
+        return descr  # the kernel has checked the size
     if m.mark != RLW_MSGPACK_NP_GENERIC:
         if rlw_msgpack_check_size(&input.reader.c, m, <uint64_t> descr.itemsize) != RLW_OK:
             _raise_fault(self, input)

@@ -21,7 +21,7 @@ import sys
 
 import numpy as np
 
-from rlwire.codecs.msgpack.values import EXTENDED, ExtType, Timestamp
+from rlwire.codecs.msgpack.values import ExtType, Timestamp
 from rlwire.errors import EncodeError, LimitExceeded, quoted
 from rlwire.limits import checked
 
@@ -169,7 +169,7 @@ cdef int _put_ext(const Options *o, Output *out, int code, bytes data, const Ste
 
 
 cdef str _wire_name(cnp.dtype descr, const Step *path):
-    """Return a dtype's text, as both packages write it, or a name of ml_dtypes; None for kind V."""
+    """Return a dtype's text, as both packages write it; None for kind V."""
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
     if 0 <= number < 32 and order != c">" and order != c"<":
@@ -181,13 +181,11 @@ cdef str _wire_name(cnp.dtype descr, const Step *path):
             f"an array of dtype {descr} cannot be sent: objects are sent as a pickle, which can "
             f"run any code when loaded", path=path_of(path)
         )
-    if number > cnp.NPY_FLOAT16:
-        if descr.name in EXTENDED and (<object> descr).type.__module__ == "ml_dtypes":
-            return <str> descr.name
-    elif descr.itemsize and descr.kind in "biufcSUmM":
-        return <str> descr.str
-    elif descr.itemsize and descr.kind == "V":
-        return None
+    if number <= cnp.NPY_FLOAT16 and descr.itemsize:  # above are other packages' dtypes
+        if descr.kind in "biufcSUmM":
+            return <str> descr.str
+        if descr.kind == "V":
+            return None
     raise EncodeError(
         f"an array of dtype {descr} cannot be sent: expected numbers, booleans, dates, "
         f"fixed-length strings or a structure of these", path=path_of(path)
@@ -201,7 +199,7 @@ cdef object _lists(object value):
 cdef list _structured_fields(cnp.dtype descr, const Step *path):
     """Return `dtype.descr` of kind V as msgpack-numpy writes it: [[name, type[, shape]], ...].
 
-    It does not exist for fields that overlap or are out of order, and loses ml_dtypes's kinds.
+    It does not exist for fields that overlap or are out of order, and loses other packages' dtypes.
     """
     _refuse_extended(descr, path)
     try:
@@ -370,10 +368,6 @@ cdef int _put_complex(const Options *o, Output *out, object value, const Step *p
     return _put_text(o, out, <PyObject *> text, path)
 
 
-cdef inline int _put_float(Output *out, double value) except -1:
-    return put_ok(rlw_msgpack_put_float64(&out.writer, value))
-
-
 cdef int _put_long(Output *out, PyObject *value) except -1:
     """Write an int of several digits; return 1, or 0 if it does not fit 64 bits."""
     cdef int overflow = 0
@@ -410,7 +404,7 @@ cdef inline int _put_leaf(const Options *o, Output *out, PyObject *value,
     if kind == _INT:
         return _put_int(out, value)
     if kind == _FLOAT:
-        _put_float(out, PyFloat_AS_DOUBLE(<object> value))
+        put_ok(rlw_msgpack_put_float64(&out.writer, PyFloat_AS_DOUBLE(<object> value)))
     elif value == Py_None:
         put_ok(rlw_msgpack_put_nil(&out.writer))
     elif kind == _BOOL:
@@ -563,7 +557,7 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
                 return 0
             return _put_big(o, out, value, depth, path)
         if isinstance(value, float):
-            return _put_float(out, PyFloat_AS_DOUBLE(value))
+            return put_ok(rlw_msgpack_put_float64(&out.writer, PyFloat_AS_DOUBLE(value)))
         if isinstance(value, str):
             return _put_text(o, out, <PyObject *> value, path)
         if isinstance(value, bytes):

@@ -5,15 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Dtypes of ml_dtypes and their sizes. Their dtype.str is "<V2" or "<f1", so they are sent by name.
-EXTENDED = {"bfloat16": 2} | dict.fromkeys(
-    (
-        *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn"),
-        *("float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-    ),
-    1,
-)
-
 
 class _ExtType(NamedTuple):
     code: int

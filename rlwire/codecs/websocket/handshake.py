@@ -14,9 +14,10 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, is_secret, without_secret
@@ -48,31 +49,22 @@ class WrongVersion(DecodeError):
     """A request for a WebSocket version other than 13. The response is 426."""
 
 
-class HeaderLines:
-    """Header lines in order; names are case-insensitive."""
+class HeaderLines(tuple[Any, ...]):
+    """Pairs of name and value, in order; names are case-insensitive."""
 
-    __slots__ = ("_lines",)
+    __slots__ = ()
 
-    def __init__(self, lines: Pairs = ()) -> None:
-        self._lines = tuple(lines)
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._lines)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __contains__(self, name: str) -> bool:
-        return bool(self.all(name))
+    def __contains__(self, name: object) -> bool:
+        return bool(self.all(str(name)))
 
     def __repr__(self) -> str:
         # Values may be secrets.
-        return f"HeaderLines({', '.join(name for name, _ in self._lines)})"
+        return f"HeaderLines({', '.join(name for name, _ in self)})"
 
     def all(self, name: str) -> list[str]:
         """Return the values of all lines with this name."""
         name = name.lower()
-        return [value for known, value in self._lines if known.lower() == name]
+        return [value for known, value in self if known.lower() == name]
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return the value of the only line with this name, or `default`."""

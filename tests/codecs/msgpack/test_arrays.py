@@ -1,7 +1,6 @@
 """ndarrays and NumPy scalars in msgpack, against the two packages whose dialects they are."""
 
 import pickle
-import sys
 import warnings
 
 import ml_dtypes
@@ -162,6 +161,7 @@ def test_unsupported_arrays_are_rejected(arrays):
         (np.zeros(1, [("a", object)]), "pickle"),
         (np.zeros(1, [("a", ml_dtypes.bfloat16)]), "field of dtype bfloat16"),
         (np.zeros(1, [("a", "<i4")])[0], r"numpy\.asarray"),
+        (np.zeros(1, ml_dtypes.bfloat16), "dtype bfloat16 cannot be sent"),
         (np.zeros(1, ml_dtypes.int4), "dtype int4 cannot be sent"),
         (np.zeros(1, ml_dtypes.uint4), "dtype uint4 cannot be sent"),
         (np.array([{"a": 1}, None], object), "dtype object"),
@@ -169,29 +169,6 @@ def test_unsupported_arrays_are_rejected(arrays):
     ):
         with pytest.raises(EncodeError, match=words if arrays == "msgpack_numpy" else None):
             msgpack.encode({"x": array}, arrays=arrays)
-
-
-EXTENDED = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e5m2fnuz"]
-
-
-@pytest.mark.parametrize("name", EXTENDED)
-@pytest.mark.parametrize("arrays", ["msgpack_numpy", "openpi"])
-def test_ml_dtypes_arrays_are_encoded_by_dtype_name(name, arrays):
-    dtype = np.dtype(getattr(ml_dtypes, name))
-    array = np.array([[0.5, -2.0, 1.0]]).astype(dtype)
-    data = msgpack.encode([array, array[0, 0]], arrays=arrays)
-    found = msgpack.decode(data)
-    assert [item.dtype for item in found] == [dtype, dtype]
-    assert found[0].tobytes() == array.tobytes()
-    assert found[1] == array[0, 0]
-    if arrays == "msgpack_numpy":  # it asks NumPy, which knows the name since ml_dtypes is there
-        assert msgpack_numpy.unpackb(data)[0].dtype == dtype
-
-
-def test_missing_ml_dtypes_is_an_import_error(monkeypatch):
-    data = msgpack.encode(np.zeros(1, ml_dtypes.bfloat16))
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    raised(ImportError, msgpack.decode, data)
 
 
 class Trap:
