@@ -13,8 +13,7 @@ from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import malformed
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.sessions.grpc.calls import CONTENT_TYPE, OK, CallStatus, metadata_of, too_long
-from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream, events
-from rlwire.sessions.http2.events import StreamEvent
+from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream
 from rlwire.sessions.layer import Buffer
 
 _REQUEST = (":method", ":scheme", ":path", ":authority")
@@ -71,23 +70,14 @@ class GrpcServerSession(Http2Session):
 
     # Receiving.
 
-    def on_stream(self, event: StreamEvent) -> list[Any]:
-        match event:
-            case events.HeadersReceived(call, fields, end):
-                return self._on_headers(call, fields, end)
-            case events.StreamEnded(call):
-                return [(call, ENDED)]
-            case events.StreamReset(call, code):
-                call.why = CallStatus("CANCELLED", f"the client reset it: {frames.code_name(code)}")
-                return [(call, CANCELLED)]
-            case events.StreamFailed(number, error):
-                return self._on_fault(self.streams[number], error)
-            case events.StreamLate(call, blocked, text):
-                name = "UNAVAILABLE" if blocked else "DEADLINE_EXCEEDED"
-                self._cancel(call, CallStatus(name, text))
-        return []
+    def on_end(self, call: ServedCall) -> list[Any]:
+        return [(call, ENDED)]
 
-    def _on_headers(self, call: ServedCall, fields: Fields, end: bool) -> list[Any]:
+    def on_reset(self, call: ServedCall, code: int, text: str = "") -> list[Any]:
+        call.why = CallStatus("CANCELLED", f"the client reset it: {frames.code_name(code)}")
+        return [(call, CANCELLED)]
+
+    def on_headers(self, call: ServedCall, fields: Fields, end: bool) -> list[Any]:
         wrong = malformed(fields, () if call.method else _REQUEST)
         if wrong or (call.method and not end):
             return self.malformed(call, wrong or "headers between messages")
@@ -116,7 +106,7 @@ class GrpcServerSession(Http2Session):
             return self._send_reply(call, Last(CallStatus("UNIMPLEMENTED", words)))
         return [(call, BEGUN), (call, ENDED)] if end else [(call, BEGUN)]
 
-    def _on_fault(self, call: ServedCall, error: RlwireError) -> list[Any]:
+    def on_fault(self, call: ServedCall, error: RlwireError) -> list[Any]:
         if isinstance(error, frames.Http2Error):
             self.reset(call.number, error.code)
             call.why = CallStatus("INTERNAL", str(error))
@@ -135,9 +125,9 @@ class GrpcServerSession(Http2Session):
             self._send_reply(call, Last(call.why))
         return [(call, CANCELLED), None]
 
-    def _cancel(self, call: ServedCall, status: CallStatus) -> None:
+    def on_late(self, call: ServedCall, code: str, text: str) -> None:
         """End a call and tell its handler, because only `receive` returns events."""
-        call.why = status
+        call.why = CallStatus(code, text)
         self._abort(call)
         if call.handler is not None:
             call.handler.cancelled(call)

@@ -19,7 +19,7 @@ from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.http2 import events
 from rlwire.sessions.http2.core import Http2Core, Stream, wrong_length
-from rlwire.sessions.http2.events import Fields, StreamEvent
+from rlwire.sessions.http2.events import Fields
 from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
 RESETS_ALLOWED: Final = 1000
@@ -61,7 +61,7 @@ class Http2Stream(Stream):
 
 
 class Http2Session(Layer):
-    """One end of a connection. A subclass reacts to events of streams, in `on_stream`.
+    """One end of a connection. A subclass reacts to what happens to streams.
 
     Args:
         limits: ``received`` for messages, ``header`` for header lists, ``unsent`` for the send
@@ -125,8 +125,33 @@ class Http2Session(Layer):
         if client:
             self.core.control_output.append(self.core.preface())
 
-    def on_stream(self, event: StreamEvent) -> list[Any]:
-        """React to an event; return events for the user."""
+    # A subclass returns events for the user from these.
+
+    def on_opened(self) -> None:
+        """React to the peer's first settings."""
+
+    def on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
+        """React to headers or trailers."""
+        raise NotImplementedError
+
+    def on_end(self, stream: Any) -> list[Any]:
+        """React to DATA with END_STREAM."""
+        raise NotImplementedError
+
+    def on_reset(self, stream: Any, code: int, text: str = "") -> list[Any]:
+        """React to a stream that the peer has reset, or ignores (GOAWAY, with a text)."""
+        raise NotImplementedError
+
+    def on_fault(self, stream: Any, error: RlwireError) -> list[Any]:
+        """React to a broken rule on a stream, which is still open."""
+        raise NotImplementedError
+
+    def on_late(self, stream: Any, code: str, text: str) -> None:
+        """React to a stream whose timeout has passed, or that the peer's window blocks too long."""
+        raise NotImplementedError
+
+    def on_layer_failed(self, stream: Any, error: RlwireError) -> list[Any]:
+        """React to an error that a stream's layer raised for a message."""
         raise NotImplementedError
 
     @property
@@ -183,63 +208,64 @@ class Http2Session(Layer):
                 found = self.core.receive_rest()
             self.unread = self.core.unread
             if self.core.frame_event is not None:
-                for event in self._react():
-                    found = found + self.on_stream(event)
+                found = found + self._react()
                 self._end_if_unused()
             return found
         except (Http2Error, LimitExceeded) as error:
             self._fail(error)
             raise
 
-    def _react(self) -> list[StreamEvent]:
-        """React to the core's `frame_event`; return those of streams."""
+    def _react(self) -> list[Any]:
+        """React to the core's `frame_event`; return events for the user."""
         event, self.core.frame_event = self.core.frame_event, None
-        if type(event) is events.ControlFrame:
-            return self._control(*event)
-        if type(event) is events.HeaderBlock:
-            return self._headers(*event)
-        if type(event) is events.FrameWithoutStream:
-            return self._without_stream(*event)
-        if type(event) is events.Settings:
-            return self._settings(*event)
-        return self._stream_failed(*event) if type(event) is events.StreamFailed else [event]
-
-    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[StreamEvent]:
-        if kind == frames.RST_STREAM:
-            stream = self.core.streams.get(number)
-            if stream is None:
-                return self._without_stream(kind, number)
-            self._count_reset()  # CVE-2023-44487
-            self.core.drop(stream)
-            return [events.StreamReset(stream, int.from_bytes(payload, "big"), "")]
-        if kind == frames.PING:
+        if type(event) is events.StreamFailed:
+            return self._stream_failed(*event)
+        if type(event) is events.LayerFailed:
+            return self.on_layer_failed(*event)
+        if type(event) is events.StreamEnded:
+            return self.on_end(event.stream)
+        kind, flags, number, payload = event
+        if kind == frames.HEADERS:
+            return self._headers(number, payload, bool(flags & frames.END_STREAM))
+        if kind == frames.SETTINGS:
+            if not flags & frames.ACK:
+                self._settings(payload)
+        elif kind == frames.PING:
             if not flags & frames.ACK:
                 self.core.control_output.append(frames.ping(payload, True))
             elif payload == _DRAINING:
                 self._stop_accepting()
             self._pinged_at = None
-        return self._peer_drains(payload) if kind == frames.GOAWAY else []
+        elif kind == frames.GOAWAY:
+            return self._peer_drains(payload)
+        elif kind == frames.RST_STREAM and number in self.core.streams:
+            self._count_reset()  # CVE-2023-44487
+            stream = self.core.streams[number]
+            self.core.drop(stream)
+            return self.on_reset(stream, int.from_bytes(payload, "big"))
+        else:
+            self._without_stream(kind, number)
+        return []
 
-    def _settings(self, values: dict[int, int]) -> list[StreamEvent]:
+    def _settings(self, values: dict[int, int]) -> None:
         self.core.control_output.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
         if frames.HEADER_TABLE_SIZE in values:
             self._hpack.resize(values[frames.HEADER_TABLE_SIZE])
         self.peer_max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self.peer_max_streams)
-        if self.opened:
-            return []
-        self.phase = _OPEN
-        self.core.send_error = None
-        self.on_stream(events.Opened())
-        if self.draining:
-            self._begin_to_drain()
-        return []
+        if not self.opened:
+            self.phase = _OPEN
+            self.core.send_error = None
+            self.on_opened()
+            if self.draining:
+                self._begin_to_drain()
 
-    def _headers(self, number: int, block: bytes, end: bool) -> list[StreamEvent]:
+    def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
         fields = self._hpack.decode(block)  # in any case: HPACK has state
         stream = self.core.streams.get(number)
         if stream is None:
             if self.client or number <= self._last_theirs:
-                return self._without_stream(frames.HEADERS, number)
+                self._without_stream(frames.HEADERS, number)
+                return []
             stream = self._accept(number)
             if stream is None:
                 return []
@@ -252,7 +278,7 @@ class Http2Session(Layer):
             self._check_length(stream, fields, end)
         except Http2Error as error:
             return self._stream_failed(number, error)
-        return [events.HeadersReceived(stream, fields, end)]
+        return self.on_headers(stream, fields, end)
 
     def _accept(self, number: int) -> Http2Stream | None:
         """Return the client's new stream, or None if it is refused."""
@@ -284,7 +310,7 @@ class Http2Session(Layer):
         if end and stream.content_length not in (-1, stream.received):
             raise wrong_length(stream)
 
-    def _without_stream(self, kind: int, number: int) -> list[StreamEvent]:
+    def _without_stream(self, kind: int, number: int) -> None:
         name = frames.TYPES[kind]
         ours = number & 1 == self.client
         if number >= self._next_ours if ours else number > self._last_theirs:
@@ -296,25 +322,24 @@ class Http2Session(Layer):
                 f"{name} on stream {number}, which is closed (section 5.1)", frames.STREAM_CLOSED
             )
         self.core.count_control_frame()
-        return []
 
-    def _peer_drains(self, payload: bytes) -> list[StreamEvent]:
+    def _peer_drains(self, payload: bytes) -> list[Any]:
         # Section 6.8: the peer has ignored streams above `last`.
         last = int.from_bytes(payload[:4], "big") & _ALL
         text = payload[8:].decode("utf-8", "replace")
         self._goaway = True
-        found: list[StreamEvent] = []
+        found: list[Any] = []
         for stream in list(self.core.streams.values()):
             if stream.number & 1 == self.client and stream.number > last:
                 self.core.drop(stream)
-                found.append(events.StreamReset(stream, frames.REFUSED_STREAM, text))
+                found += self.on_reset(stream, frames.REFUSED_STREAM, text)
         return found
 
-    def _stream_failed(self, number: int, error: RlwireError) -> list[StreamEvent]:
-        """Count a fault of one stream, and return its event. Section 5.4.2: others continue."""
+    def _stream_failed(self, number: int, error: RlwireError) -> list[Any]:
+        """Count a fault of one stream. Section 5.4.2: others continue."""
         self._count_reset()  # CVE-2025-8671
         if number in self.core.streams:
-            return [events.StreamFailed(number, error)]
+            return self.on_fault(self.core.streams[number], error)
         code = error.code if isinstance(error, Http2Error) else frames.PROTOCOL_ERROR
         self.reset(number, code)
         return []
@@ -323,7 +348,7 @@ class Http2Session(Layer):
         """React to header fields that break a rule of section 8."""
         self._count_reset()
         error = Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, stream.number)
-        return self.on_stream(events.StreamFailed(stream.number, error))
+        return self.on_fault(stream, error)
 
     # Sending.
 
@@ -418,7 +443,7 @@ class Http2Session(Layer):
             if self._is_blocked(stream, now):
                 self._count_reset()
                 text = f"the peer did not open its flow-control window within {WRITE_TIMEOUT:g} s"
-                self.on_stream(events.StreamLate(stream, True, text))
+                self.on_late(stream, "UNAVAILABLE", text)
         self._keep_alive(now)
         for stream in list(self.core.streams.values()):
             if stream.timeout is not None and self.phase is not _CLOSED:
@@ -426,7 +451,7 @@ class Http2Session(Layer):
                 if now >= stream.due:
                     text = f"the call exceeded its timeout of {stream.timeout} s"
                     stream.timeout = None
-                    self.on_stream(events.StreamLate(stream, False, text))
+                    self.on_late(stream, "DEADLINE_EXCEEDED", text)
         if self.core.streams or self.client:
             self._unused_since = None
         elif self._unused_since is None:

@@ -314,7 +314,7 @@ def test_unknown_frames_flags_and_settings_are_ignored():
     wire = bytearray(data(message(b"fine"), 0xF6 & ~http2.PADDED))
     wire[5] |= 0x80
     assert feed(server, bytes(wire)) == [b"fine"]
-    assert server.told == [("Settings", {0x1234: 7, 9: 2**32 - 1})]
+    assert server.told == [("Frame", http2.SETTINGS, 0, 0, {0x1234: 7, 9: 2**32 - 1})]
 
 
 @pytest.mark.parametrize("piece", [1, 1000, 2**20])
@@ -368,7 +368,7 @@ def test_header_block_in_continuation_frames_is_joined():
     server, _ = opened(False)
     feed(server, f(1, 1, 3, b"a") + f(9, 0, 3, b"b") + f(9, 0, 3) + f(9, 4, 3, b"c"))
     feed(server, f(1, 4, 5, b"d"))
-    assert server.told == [("HeaderBlock", 3, b"abc", True), ("HeaderBlock", 5, b"d", False)]
+    assert server.told == [("Frame", 1, 1, 3, b"abc"), ("Frame", 1, 4, 5, b"d")]
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_384, 16_385, 40_000])
@@ -377,7 +377,9 @@ def test_header_blocks_are_split_to_the_peers_frame_size(size):
     server, _ = opened(False, limits=Limits(header=40_000))
     block = bytes(index % 251 for index in range(size))
     feed(server, http2.header_frames(3, block, True, client.peer_frame))
-    assert server.told == [("HeaderBlock", 3, block, True)]
+    [(_, kind, flags, number, payload)] = server.told
+    assert (kind, number, payload) == (http2.HEADERS, 3, block)
+    assert flags & http2.END_STREAM
 
 
 def test_server_accepts_the_preface_and_settings():
@@ -387,7 +389,7 @@ def test_server_accepts_the_preface_and_settings():
         assert server.frame_size(words, 0, end) == 0
     assert server.frame_size(words, 0, len(words)) == 24
     feed(server, words)
-    [(_, settings)] = server.told
+    [(*_, settings)] = server.told
     assert settings[http2.ENABLE_PUSH] == 0
     assert settings[http2.MAX_CONCURRENT_STREAMS] == 7
     assert settings[http2.MAX_FRAME_SIZE] == 2**24 - 1
