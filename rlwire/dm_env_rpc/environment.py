@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping
-from math import prod
 from operator import itemgetter
 from typing import Any, cast
 
@@ -37,8 +35,6 @@ from rlwire.sessions.dm_env_rpc import DmEnvRpcState, EncodedStep
 from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
-
-_LARGE = 4096  # elements of an observation whose range is checked in an episode's first step only
 
 _RUNNING = codec.EnvironmentStateType.RUNNING
 _TERMINATED = codec.EnvironmentStateType.TERMINATED
@@ -96,8 +92,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._specs = self.client.specs
             assert self._specs is not None
             spaces = AgentSpaces(self._specs, self.client.limits, options)
-            seen = self._specs.observations
-            self._ranges = codec.SpecManager(seen, limits=self.client.limits)
         self._info_name, only = spaces.info_name, spaces.only_observation
         self._observations, self._actions = spaces.observations, spaces.actions
         self._reward, self._discount = spaces.reward, spaces.discount
@@ -110,14 +104,16 @@ class DmEnvRpcEndpoint(Endpoint):
         numeric = actions.is_leaf and actions.specs[0].dtype < codec.DataType.STRING
         self._action = actions.names[0] if numeric else None
         self._decode = InfoCodec(self.client.limits).decode
-        theirs = {spec.name: spec for spec in seen.values() if spec.name in names}
-        self._bounded = {s.name for s in theirs.values() if not (s.min is None and s.max is None)}
-        # Checked in each step; others in the first step of each episode.
-        self._checked = {name for name in self._bounded if prod(theirs[name].shape) <= _LARGE}
+        varying = {
+            spec.name
+            for spec in self._specs.observations.values()
+            if min(spec.shape, default=0) < 0
+        }
+        # Sizes that a given observation_space fixes.
         self._fixed = {
-            ours.name: tuple(ours.shape)
-            for ours in self._observations.specs
-            if min(ours.shape, default=0) >= 0 > min(theirs[ours.name].shape, default=0)
+            spec.name: tuple(spec.shape)
+            for spec in self._observations.specs
+            if spec.name in varying and min(spec.shape, default=0) >= 0
         }
         self.observation_space, self.action_space = spaces.observation_space, spaces.action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
@@ -250,8 +246,8 @@ class DmEnvRpcEndpoint(Endpoint):
                     info["discount"] = discount
             elif signal.structure is not None:
                 info["discount"] = signal.structure.build(seen)
-            if self._fixed or self._checked:
-                self._check(seen, self._checked, _LARGE)
+            if self._fixed:
+                self._check_shapes(seen)
             self._last = observation = self._build(seen)
         except KeyError as error:
             raise self._lacks(error) from None
@@ -287,7 +283,7 @@ class DmEnvRpcEndpoint(Endpoint):
             )
         self._running = True
         try:
-            self._check(seen, self._bounded, sys.maxsize)
+            self._check_shapes(seen)
             self._last = self._build(seen)
         except KeyError as error:
             raise self._lacks(error) from None
@@ -333,19 +329,14 @@ class DmEnvRpcEndpoint(Endpoint):
             logger.warning("%s: an info is left out: %s", self.client.address, error)
         return {}
 
-    def _check(self, seen: dict[str, Any], bounded: set[str], most: int) -> None:
-        """Reject shapes other than those of a given space; log values out of range, once each."""
+    def _check_shapes(self, seen: dict[str, Any]) -> None:
+        """Reject shapes other than those of a given space."""
         for name, shape in self._fixed.items():
             if np.shape(seen[name]) != shape:
                 raise RemoteProtocolError(
                     f"{self.client.address}: the observation {quoted(name)} has shape "
                     f"{np.shape(seen[name])}, but observation_space has {shape}"
                 )
-        outside = self._ranges.find_outside(seen, bounded, most)
-        if outside is not None:
-            self._bounded.discard(outside[0])
-            self._checked.discard(outside[0])
-            logger.warning("%s: the observation %s; logged once", self.client.address, outside[1])
 
     def _changed(self) -> RemoteProtocolError:
         return RemoteProtocolError(
