@@ -22,14 +22,7 @@ from rlwire.errors import (
     RlwireError,
     quoted,
 )
-from rlwire.sessions.grpc.calls import (
-    CONTENT_TYPE,
-    CallEnded,
-    CallStatus,
-    check_method,
-    limit_in,
-    metadata_of,
-)
+from rlwire.sessions.grpc.calls import CONTENT_TYPE, CallEnded, CallStatus, limit_in, metadata_of
 from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream
 from rlwire.sessions.layer import Buffer, Layer
 
@@ -48,18 +41,9 @@ class ClientCall(Http2Stream):
 
 
 class GrpcClientSession(Http2Session):
-    """The client of one call.
+    """The client of one call: `call`, which is None before the server's settings are received.
 
-    Args:
-        inner: the layer of the call's messages.
-        method: the call's name, ``/package.Service/Method``.
-        authority: the server's name, ``host:port``.
-        secure: whether the transport has TLS.
-        metadata: initial metadata.
-        options: those of `rlwire.sessions.http2.Http2Session`.
-
-    Attributes:
-        call: None before the server's settings have been received.
+    `options` are those of `Http2Session`.
     """
 
     def __init__(
@@ -80,7 +64,7 @@ class GrpcClientSession(Http2Session):
             (":method", "POST"),
             (":scheme", "https" if secure else "http"),
             (":authority", authority),
-            (":path", check_method(method)),
+            (":path", method),
             ("te", "trailers"),
             ("content-type", CONTENT_TYPE),
             ("user-agent", "rlwire"),
@@ -229,11 +213,7 @@ class GrpcClientSession(Http2Session):
 
 
 class SharedCall(ClientCall):
-    """A call of `GrpcClientCalls`.
-
-    Attributes:
-        events: the layer's events, and errors for `receive` to raise.
-    """
+    """A call of `GrpcClientCalls`: `events` are its layer's, and errors to raise."""
 
     def __init__(self, number: int, inner: Layer) -> None:
         super().__init__(number, inner)
@@ -256,10 +236,7 @@ class _Inbox(Layer):
 
 
 class GrpcClientCalls(GrpcClientSession):
-    """The client of several calls of one method. Its events are calls that have new `events`.
-
-    A call that fails ends alone. `options` are those of `GrpcClientSession`.
-    """
+    """The client of several calls of one method. Its events are calls that have new `events`."""
 
     def __init__(self, method: str, **options: Any) -> None:
         super().__init__(Layer(), method, **options)

@@ -60,10 +60,7 @@ class ServedCall(Http2Stream):
 
 
 class GrpcServerSession(Http2Session):
-    """The server side; events are a call, and a message or a `CallEvent`.
-
-    `options` are those of `rlwire.sessions.http2.Http2Session`.
-    """
+    """The server side; events are a call, and a message or a `CallEvent`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(False, ServedCall, **options)

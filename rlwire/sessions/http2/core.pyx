@@ -34,6 +34,9 @@ from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtoco
                            RlwireError)
 from rlwire.sessions.http2.events import Frame, LayerFailed, StreamEnded, StreamFailed
 
+STREAM_WINDOW = 4 * 1024 * 1024
+"""Receive window of one stream, in bytes."""
+
 MAX_CONTROL_FRAMES = 10_000
 """Limit on frames in a row that carry no message, such as pings, settings and empty DATA."""
 
@@ -100,15 +103,12 @@ cdef class Http2Core:
         self.max_unsent = <uint64_t> -1
         self._ready = []
 
-    def __init__(self, bint client, limits=None, window=None, connection_window=None):
+    def __init__(self, bint client, limits=None, uint32_t window=STREAM_WINDOW,
+                 connection_window=None):
         rules = self.rules = FrameRules(limits)
-        likely = min(<int64_t> RLW_H2_WINDOW_MOST,
-                     2 * <int64_t> rules.message + RLW_H2_WINDOW_FIRST)
-        window = likely if window is None else window
-        connection_window = likely if connection_window is None else connection_window
-        for name, size in (("window", window), ("connection_window", connection_window)):
-            if not RLW_H2_WINDOW_FIRST <= size <= RLW_H2_WINDOW_MOST:
-                raise ValueError(f"{name} must be from 65535 to 2**31 - 1, not {size}")
+        if connection_window is None:
+            connection_window = min(<int64_t> RLW_H2_WINDOW_MOST,
+                                    max(<int64_t> rules.message, window) + RLW_H2_WINDOW_FIRST)
         self.client = client
         self.window = window
         self.connection_window = self.receive_window = connection_window

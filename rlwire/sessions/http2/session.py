@@ -25,9 +25,6 @@ from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 RESETS_ALLOWED: Final = 1000
 """Streams that may be reset in addition to those that end normally; 50 more each second."""
 
-STREAM_WINDOW: Final = 4 * 1024 * 1024
-"""Receive window of one stream, in bytes."""
-
 PING_TIMEOUT: Final = 60.0
 """Seconds for the reply to a ping."""
 
@@ -95,8 +92,7 @@ class Http2Session(Layer):
                 raise ValueError(f"{name} must be positive and less than 2**31, not {most!r}")
         if ping_interval is not None and not ping_interval > 0:
             raise ValueError(f"ping_interval must be positive or None, not {ping_interval!r}")
-        whole = min(max(received, STREAM_WINDOW) + 65535, _ALL)
-        self.core = Http2Core(client, limits, STREAM_WINDOW, whole)
+        self.core = Http2Core(client, limits)
         self.core.max_sent = max_sent
         self.client = client
         self.limits = limits

@@ -8,13 +8,23 @@ from rlwire.codecs.http2.frames import Http2Error
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, GrpcRawMessages
+from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession
 from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
 from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES
 from rlwire.sessions.http2.session import RESETS_ALLOWED
 from tests.memory import at_most
 from tests.raising import raised, raised_with
-from tests.sessions.http2.peers import METHOD, Raw, begin, block, data, fields, message, raw_server
+from tests.sessions.http2.peers import (
+    METHOD,
+    Raw,
+    RawMessages,
+    begin,
+    block,
+    data,
+    fields,
+    message,
+    raw_server,
+)
 
 
 def reported(raw):
@@ -257,7 +267,7 @@ def test_replies_held_by_closed_windows_are_bounded():
 
 
 def test_requests_held_by_closed_windows_are_bounded():
-    session = GrpcClientSession(GrpcRawMessages(), METHOD, limits=Limits(unsent=50_000))
+    session = GrpcClientSession(RawMessages(), METHOD, limits=Limits(unsent=50_000))
     raw = Raw(session)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     raw.hear()
