@@ -79,7 +79,6 @@ class DmEnvRpcEndpoint(Endpoint):
         self._last: Any = None
         self._settings: dict[str, Any] | None = None  # of a pending reset
         self._info_dropped = False  # whether the log has said that an info cannot be decoded
-        self._resetting = False  # whether a ResetRequest was sent before the pending step
         shared = SHARED.get()
         if shared is not None and options.record is None:
             connections = shared.setdefault(SharedConnections, SharedConnections())
@@ -154,10 +153,7 @@ class DmEnvRpcEndpoint(Endpoint):
         client, self._running = self.client, False
         try:
             # A reply that was not received may have changed the state.
-            self._resetting = bool(
-                settings or self._pending or client.state is DmEnvRpcState.RUNNING
-            )
-            if self._resetting:
+            if settings or self._pending or client.state is DmEnvRpcState.RUNNING:
                 client.send(codec.ResetRequest(settings))
             client.send(Step({}, self._requested))
         except _LOST as error:
@@ -273,9 +269,8 @@ class DmEnvRpcEndpoint(Endpoint):
         if self._lost is not None:
             raise ConnectionClosed(self._lost)
         *reset, result = self._receive()
-        specs = reset[0].specs if self._resetting else self._specs
         state, seen = result.state, result.observations
-        if specs != self._specs:
+        if reset and reset[0].specs != self._specs:
             raise self._changed()
         if state != _RUNNING:
             raise RemoteProtocolError(

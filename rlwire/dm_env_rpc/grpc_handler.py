@@ -63,7 +63,6 @@ class _Task:
         self.handler = handler
         self.state = IDLE
         self.queue: deque[Any] = deque()  # messages
-        self.size = 0  # bytes of these
         self.deferred: DeferredReply | None = None  # the handler's
         self.taken: DeferredReply | None = None  # of a reply that another thread makes
         self.working = False  # whether a thread makes the reply, which then closes the handler
@@ -167,7 +166,6 @@ class GrpcHandler:
 
     def _enqueue(self, task: _Task, message: Any) -> Any:
         task.queue.append(message)
-        task.size += len(message) + _OVERHEAD
         self._queued += len(message) + _OVERHEAD
         most = self._max_received
         if len(task.queue) <= MAX_QUEUED and self._queued <= most:
@@ -187,7 +185,6 @@ class GrpcHandler:
         task.state = IDLE
         if task.queue:
             message = task.queue.popleft()
-            task.size -= len(message) + _OVERHEAD
             self._queued -= len(message) + _OVERHEAD
             return self.answer((task.call, message))
         if task.ended:
@@ -197,9 +194,8 @@ class GrpcHandler:
 
     def _end(self, task: _Task) -> None:
         task.state = OVER
-        self._queued -= task.size
+        self._queued -= sum(len(each) + _OVERHEAD for each in task.queue)
         task.queue.clear()
-        task.size = 0
         self._close(task)
 
     def _close(self, task: _Task) -> None:

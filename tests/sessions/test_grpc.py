@@ -143,7 +143,7 @@ def test_messages_over_the_sent_and_received_limits_are_rejected():
 def test_metadata_and_limits_are_checked_at_construction():
     for metadata in ([("Upper", "x")], [("a", "ü")], [("grpc-x", "y")]):
         raised(errors.EncodeError, GrpcClientSession, RawMessages(), METHOD, metadata=metadata)
-    for options in ({"max_sent": 0}, {"max_streams": 0}, {"ping_interval": -1}):
+    for options in ({"max_sent": 0}, {"max_sent": 2**31}):
         raised_with(ValueError, next(iter(options)), GrpcServerSession, **options)
     raised(errors.LocalProtocolError, GrpcClientSession(RawMessages(), METHOD).send, b"x")
 

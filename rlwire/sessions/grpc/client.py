@@ -168,7 +168,7 @@ class GrpcClientSession(Http2Session):
         self, call: ClientCall, status: CallStatus, error: RlwireError | None = None
     ) -> list[Any]:
         call.status, call.error = status, error or CallEnded(status)
-        if self.streams or not self._goaway:
+        if self.core.streams or not self._goaway:
             return self._report(call, call.error)
         self.close_connection()
         raise call.error
@@ -182,11 +182,11 @@ class GrpcClientSession(Http2Session):
     @property
     def closes_first(self) -> bool:  # type: ignore[override]
         """Whether this side closes first: while a call is open, some servers would cancel it."""
-        return not self.streams
+        return not self.core.streams
 
     def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not self.closed:
-            for call in list(self.streams.values()):
+            for call in list(self.core.streams.values()):
                 call.inner.reject(error)
                 self.reset(call.number, frames.CANCEL)
         return super().reject(error)
@@ -202,10 +202,10 @@ class GrpcClientSession(Http2Session):
 
     def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
         """Return the last frames; the session is `closed` once the server has ended all calls."""
-        for call in list(self.streams.values()):
+        for call in list(self.core.streams.values()):
             if call.sending:
                 self.end(call)
-        if self.closed or not self.streams:
+        if self.closed or not self.core.streams:
             return super().close_message(stopping)
         self.core.send_error = "the call has ended"
         self._goaway = True
@@ -244,7 +244,7 @@ class GrpcClientCalls(GrpcClientSession):
     @property
     def available(self) -> bool:
         """Whether the server accepts another call."""
-        return self.opened and not self._goaway and len(self.streams) < self.peer_max_streams
+        return self.opened and not self._goaway and len(self.core.streams) < self.peer_max_streams
 
     def begin(self, inner: Layer) -> SharedCall:
         """Begin a call; its headers are sent with the next message."""

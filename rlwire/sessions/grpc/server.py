@@ -197,7 +197,7 @@ class GrpcServerSession(Http2Session):
         After `drain`, a call without a pending reply ends with OK.
         """
         if not self.closed:
-            for call in list(self.streams.values()):
+            for call in list(self.core.streams.values()):
                 owes = call.waiting or call.handler is None or call.handler.owes(call)
                 if (self.draining or self.drain_requested) and not owes:
                     self._send_reply(call, Last(OK))
@@ -208,7 +208,7 @@ class GrpcServerSession(Http2Session):
 
     def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not self.closed:
-            for call in list(self.streams.values()):
+            for call in list(self.core.streams.values()):
                 call.why = CallStatus("UNAVAILABLE", for_peer(error, "the server"))
                 self._abort(call)
         return super().reject(error)

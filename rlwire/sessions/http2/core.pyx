@@ -32,7 +32,7 @@ from rlwire.codecs.http2.frames import (
     Http2Error, frame_head, settings, window_update)
 from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtocolError,
                            RlwireError)
-from rlwire.sessions.http2.events import Frame, LayerFailed, StreamEnded, StreamFailed
+from rlwire.sessions.http2.events import Frame, LayerFailed, StreamFailed
 
 STREAM_WINDOW = 4 * 1024 * 1024
 """Receive window of one stream, in bytes."""
@@ -395,7 +395,7 @@ cdef class Http2Core:
                 error = DecodeError("the stream ends inside a message")
                 self.frame_event = StreamFailed(stream.number, error)
             else:
-                self.frame_event = StreamEnded(stream)
+                self.frame_event = Frame(RLW_H2_DATA, RLW_H2_END_STREAM, stream.number, b"")
         if self._renew(stream):
             events = events + [None]
         return events

@@ -10,10 +10,9 @@ Fields: TypeAlias = list[tuple[str, str]]
 
 
 class Frame(NamedTuple):
-    """A whole header block, a control frame, or a frame for a stream that is not open.
+    """A whole header block, a control frame, DATA that ends its stream, or a closed stream's frame.
 
-    The payload of SETTINGS is the values, already applied to windows and frames. It is empty if the
-    stream is not open, except that of RST_STREAM.
+    The payload of SETTINGS is the values, already applied to windows and frames. DATA has none.
     """
 
     kind: int
@@ -27,12 +26,6 @@ class StreamFailed(NamedTuple):
 
     number: int
     error: RlwireError
-
-
-class StreamEnded(NamedTuple):
-    """DATA with END_STREAM."""
-
-    stream: Any
 
 
 class LayerFailed(NamedTuple):

@@ -58,18 +58,10 @@ class Http2Stream(Stream):
 
 
 class Http2Session(Layer):
-    """One end of a connection. A subclass reacts to what happens to streams.
+    """One end of a connection; a subclass reacts to what happens to streams, in `on_` methods.
 
-    Args:
-        limits: ``received`` for messages, ``header`` for header lists, ``unsent`` for the send
-            queue.
-        max_sent: limit on a sent message in bytes; by default that on received ones.
-        max_streams: streams that the peer may have open at a time.
-        ping_interval: seconds of silence before a ping; None for never.
-
-    Attributes:
-        peer_max_streams: streams that this side may have open at a time.
-        drain_requested: whether the next `send` or `tick` first calls `drain`.
+    `max_streams` limits the streams that the peer may have open at a time, `peer_max_streams` those
+    of this side. `ping_interval` is the silence before a ping, in seconds.
     """
 
     active = True
@@ -87,11 +79,8 @@ class Http2Session(Layer):
         limits = limits or DEFAULT
         received = min(limits.received, limits.message)
         max_sent = received if max_sent is None else max_sent
-        for name, most in (("max_sent", max_sent), ("max_streams", max_streams)):
-            if not isinstance(most, int) or not 0 < most < 2**31:
-                raise ValueError(f"{name} must be positive and less than 2**31, not {most!r}")
-        if ping_interval is not None and not ping_interval > 0:
-            raise ValueError(f"ping_interval must be positive or None, not {ping_interval!r}")
+        if not isinstance(max_sent, int) or not 0 < max_sent < 2**31:
+            raise ValueError(f"max_sent must be positive and less than 2**31, not {max_sent!r}")
         self.core = Http2Core(client, limits)
         self.core.max_sent = max_sent
         self.client = client
@@ -102,7 +91,8 @@ class Http2Session(Layer):
         self.peer_max_streams = 2**31
         self._ping_interval = ping_interval
         self.phase = _OPENING
-        self.drain_requested = self.draining = False
+        self.drain_requested = False  # the next `send` or `tick` first calls `drain`
+        self.draining = False
         self._goaway = False  # sent or received: no new streams
         self._last_theirs = 0  # the highest stream number of the peer
         self._last_accepted = 0  # GOAWAY's number, which never increases
@@ -121,21 +111,17 @@ class Http2Session(Layer):
         if client:
             self.core.control_output.append(self.core.preface())
 
-    # A subclass returns events for the user from these.
-
     def on_opened(self) -> None:
         """React to the peer's first settings."""
 
     def on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
-        """React to headers or trailers."""
+        """React to headers or trailers; like the following, return events for the user."""
         raise NotImplementedError
 
     def on_end(self, stream: Any) -> list[Any]:
-        """React to DATA with END_STREAM."""
         raise NotImplementedError
 
     def on_reset(self, stream: Any, code: int, text: str = "") -> list[Any]:
-        """React to a stream that the peer has reset, or ignores (GOAWAY, with a text)."""
         raise NotImplementedError
 
     def on_fault(self, stream: Any, error: RlwireError) -> list[Any]:
@@ -143,21 +129,14 @@ class Http2Session(Layer):
         raise NotImplementedError
 
     def on_late(self, stream: Any, code: str, text: str) -> None:
-        """React to a stream whose timeout has passed, or that the peer's window blocks too long."""
         raise NotImplementedError
 
     def on_layer_failed(self, stream: Any, error: RlwireError) -> list[Any]:
-        """React to an error that a stream's layer raised for a message."""
         raise NotImplementedError
 
     @property
     def message_number(self) -> int:
         return self.core.message_number
-
-    @property
-    def streams(self) -> dict[int, Any]:
-        """Open streams by number."""
-        return self.core.streams
 
     # Receiving.
 
@@ -218,9 +197,8 @@ class Http2Session(Layer):
             return self._stream_failed(*event)
         if type(event) is events.LayerFailed:
             return self.on_layer_failed(*event)
-        if type(event) is events.StreamEnded:
-            return self.on_end(event.stream)
         kind, flags, number, payload = event
+        stream = self.core.streams.get(number)
         if kind == frames.HEADERS:
             return self._headers(number, payload, bool(flags & frames.END_STREAM))
         if kind == frames.SETTINGS:
@@ -234,13 +212,14 @@ class Http2Session(Layer):
             self._pinged_at = None
         elif kind == frames.GOAWAY:
             return self._peer_drains(payload)
-        elif kind == frames.RST_STREAM and number in self.core.streams:
+        elif stream is None:
+            self._without_stream(kind, number)
+        elif kind == frames.DATA:
+            return self.on_end(stream)
+        elif kind == frames.RST_STREAM:
             self._count_reset()  # CVE-2023-44487
-            stream = self.core.streams[number]
             self.core.drop(stream)
             return self.on_reset(stream, int.from_bytes(payload, "big"))
-        else:
-            self._without_stream(kind, number)
         return []
 
     def _settings(self, values: dict[int, int]) -> None:

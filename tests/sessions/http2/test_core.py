@@ -158,7 +158,7 @@ def test_invalid_message_fails_its_stream_only(wire, words):
 def test_end_of_stream_is_reported_after_the_last_message():
     server, stream = opened(False)
     assert feed(server, data(message(b"last"), http2.END_STREAM)) == [b"last"]
-    assert server.told == [("StreamEnded", stream)]
+    assert server.told == [("Frame", http2.DATA, http2.END_STREAM, 1, b"")]
     assert not stream.receiving
 
 

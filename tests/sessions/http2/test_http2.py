@@ -183,7 +183,7 @@ def test_stream_error_resets_only_its_stream(name):
     assert [(number, frames.code_name(int.from_bytes(p, "big"))) for _, _, number, p in resets] == [
         (1, OTHER_CODES.get(name, "PROTOCOL_ERROR"))
     ]
-    assert 1 not in raw.session.streams
+    assert 1 not in raw.session.core.streams
 
 
 def test_sent_frames_have_only_flags_of_their_type():
