@@ -413,12 +413,6 @@ class Client(Blocking, _DmEnvRpcClient):
         self._count_sent(Step())
         return None if self.sent and wanted else self._connection
 
-    def release(self) -> None:
-        """Release the client: the next thread that uses it owns it."""
-        connection = self._connection
-        if connection is not None:
-            connection.release()
-
 
 class AsyncClient(Asyncio, _DmEnvRpcClient):
     """`Client` with coroutines: the same methods, arguments and errors.

@@ -117,7 +117,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self.observation_space, self.action_space = spaces.observation_space, spaces.action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
         self.episode = spaces.episode
-        self.client.release()  # for the thread that steps
+        cast(Any, self.client.connection).release()  # for the thread that steps
 
     def _join(self, options: DmEnvRpcEndpointOptions) -> None:
         client, settings = self.client, options.join_settings
@@ -349,7 +349,7 @@ class DmEnvRpcEndpoint(Endpoint):
                 f"{self.client.address}: the server does not render: rlwire.serve does if the "
                 f'environment accepts render_mode="rgb_array" and the world has one agent'
             ) from None
-        self.client.release()
+        cast(Any, self.client.connection).release()
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": float(fps)}
         self.render_mode = "rgb_array"
 
@@ -360,7 +360,7 @@ class DmEnvRpcEndpoint(Endpoint):
         client = self.client
         try:
             if not (client.closed or self._pending):
-                client.release()
+                cast(Any, client.connection).release()
                 world = client.world_name
                 client.leave_world()
                 if self._created and world is not None:
