@@ -53,7 +53,7 @@ class _DmEnvRpcClient(waits.ClientBase):
         self._max_pending = options.max_pending
         # Requests whose replies `receive` returns; always the same object.
         self.sent: deque[codec.Request | Step | EncodedStep] = deque()
-        metadata = tuple(options.metadata)
+        metadata = tuple(map(tuple, options.metadata))
         if options.auth is not None:
             metadata += (channel.authorization(options.auth),)
             if tls is None:
@@ -73,10 +73,7 @@ class _DmEnvRpcClient(waits.ClientBase):
             self._connect_options["tls"] = channel.http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
         self._shared: SharedConnections | None = None
-        self._shared_by = (
-            *(self.address, options.tls, tuple(map(tuple, metadata)), options.timeout),
-            *(self.limits, options.max_sent),
-        )
+        self._shared_by = (self.address, options.tls, options.timeout, *self._call_options.values())
         self._created: dict[str, Settings] = {}  # by name, for `reconnect`
         self._joined: tuple[str, Settings] | None = None
         self._session: dm_env_rpc.DmEnvRpcClientSession | None = None

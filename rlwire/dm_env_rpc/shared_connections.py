@@ -74,7 +74,7 @@ class _Shared:
         self, connection: Connection, session: GrpcClientCalls, queued: list[_Shared]
     ) -> None:
         self.connection = connection
-        self._queued = queued
+        self.queued = queued
         self.session = session
         self.receiving = False
         self.first: SharedCall
@@ -87,12 +87,6 @@ class _Shared:
             return False
         specs = session.observations.specs_by_uid.values()
         return sum(abs(prod(spec.shape)) for spec in specs) <= MAX_ELEMENTS
-
-    def put(self, call: SharedCall, parts: Any) -> None:
-        core = self.session.core
-        core.control_output += core.message(call, parts)
-        if self not in self._queued:
-            self._queued.append(self)
 
     def receive(self) -> None:
         self.receiving = True
@@ -126,8 +120,11 @@ class CallConnection:
     def send(self, event: Any) -> None:
         if self.closed:
             raise self._ended()
-        self.shared.connection.claim()  # before the session counts a request that may not be sent
-        self.shared.put(self._call, self._session.send(event))
+        shared, core = self.shared, self.shared.session.core
+        shared.connection.claim()  # before the session counts a request that may not be sent
+        core.control_output += core.message(self._call, self._session.send(event))
+        if shared not in shared.queued:
+            shared.queued.append(shared)
         self.counts.sent += 1
 
     def receive(self) -> Any:

@@ -69,8 +69,7 @@ _CLIENT = nodes(TRANSITIONS | TOLERATED)
 
 # A pending request: its name, and the world that it names.
 _Asked: TypeAlias = tuple[str, str]
-_STEP: _Asked = ("step", "")
-_STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
+_STEP: _Asked = ("step", "")  # by name; compared by identity
 
 
 class _DmEnvRpcSession(Layer):
@@ -231,9 +230,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if not (self._pending or kind in self._node.allowed):
             self._not_now(kind)
         buffer = codec.encode_request(event, limits=self._limits)
-        self._pending.append(
-            _STEP_BY_UID if kind == "step" else (kind, getattr(event, "world_name", ""))
-        )
+        self._pending.append((kind, getattr(event, "world_name", "")))
         return [buffer]
 
     def _receive_other(self, message: Buffer) -> list[codec.Response | StepResult]:

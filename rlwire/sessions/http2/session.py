@@ -321,9 +321,8 @@ class Http2Session(Layer):
 
     def malformed(self, stream: Stream, text: str) -> list[Any]:
         """React to header fields that break a rule of section 8."""
-        self._count_reset()
         error = Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, stream.number)
-        return self.on_fault(stream, error)
+        return self._stream_failed(stream.number, error)
 
     # Sending.
 
