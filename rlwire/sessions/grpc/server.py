@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs.grpc import Metadata
@@ -38,15 +38,6 @@ class Last:
     parts: Sequence[Buffer] | None = None
 
 
-class CallHandler(Protocol):
-    """Answers calls; told of those that end without an event of `receive`."""
-
-    def cancelled(self, call: ServedCall) -> None: ...
-
-    def owes(self, call: ServedCall) -> bool:
-        """Whether a message of the call has no reply yet."""
-
-
 class ServedCall(Http2Stream):
     """A call at the server."""
 
@@ -54,8 +45,9 @@ class ServedCall(Http2Stream):
     metadata: Metadata = ()  # the client's
     why = CallStatus("CANCELLED")  # status of a cancelled call
     answered = False  # whether response headers were sent
-    handler: CallHandler | None = None  # which sets it; `task` is its own
     reply_metadata: Metadata = ()  # the server's initial metadata
+    # The handler's: `cancelled()` is called if the call ends without an event of `receive`, and
+    # `owes()` is whether a message has no reply yet.
     task: Any = None
 
 
@@ -123,11 +115,11 @@ class GrpcServerSession(Http2Session):
         return [(call, CANCELLED), None]
 
     def on_late(self, call: ServedCall, code: str, text: str) -> None:
-        """End a call and tell its handler, because only `receive` returns events."""
+        """End a call and tell its task, because only `receive` returns events."""
         call.why = CallStatus(code, text)
         self._abort(call)
-        if call.handler is not None:
-            call.handler.cancelled(call)
+        if call.task is not None:
+            call.task.cancelled()
 
     # Sending.
 
@@ -180,8 +172,8 @@ class GrpcServerSession(Http2Session):
         words = f"{self.core.unsent} bytes are queued for the client's windows, limit is {most}"
         call.why = CallStatus("RESOURCE_EXHAUSTED", words)
         self.reset(call.number, frames.ENHANCE_YOUR_CALM)
-        if call.handler is not None:
-            call.handler.cancelled(call)
+        if call.task is not None:
+            call.task.cancelled()
         return True
 
     def _end(self, call: ServedCall, fields: Fields) -> list[Any]:
@@ -198,7 +190,7 @@ class GrpcServerSession(Http2Session):
         """
         if not self.closed:
             for call in list(self.core.streams.values()):
-                owes = call.waiting or call.handler is None or call.handler.owes(call)
+                owes = call.waiting or call.task is None or call.task.owes()
                 if (self.draining or self.drain_requested) and not owes:
                     self._send_reply(call, Last(OK))
                     continue
