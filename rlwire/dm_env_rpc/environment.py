@@ -103,16 +103,12 @@ class DmEnvRpcEndpoint(Endpoint):
         numeric = actions.is_leaf and actions.specs[0].dtype < codec.DataType.STRING
         self._action = actions.names[0] if numeric else None
         self._decode = InfoCodec(self.client.limits).decode
-        varying = {
-            spec.name
-            for spec in self._specs.observations.values()
-            if min(spec.shape, default=0) < 0
-        }
-        # Sizes that a given observation_space fixes.
+        theirs = {spec.name: spec.shape for spec in self._specs.observations.values()}
+        # Shapes that a given observation_space fixes.
         self._fixed = {
             spec.name: tuple(spec.shape)
             for spec in self._observations.specs
-            if spec.name in varying and min(spec.shape, default=0) >= 0
+            if min(spec.shape, default=0) >= 0 > min(theirs[spec.name], default=0)
         }
         self.observation_space, self.action_space = spaces.observation_space, spaces.action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
@@ -121,7 +117,7 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def _join(self, options: DmEnvRpcEndpointOptions) -> None:
         client, settings = self.client, options.join_settings
-        world = options.world or located("dm-env-rpc", options.address)[2]
+        world = located("dm-env-rpc", options.address)[2]
         if options.agent is not None:
             settings = {**(settings or {}), "agent": options.agent}
         if options.settings is None:

@@ -186,9 +186,9 @@ class GrpcClientSession(Http2Session):
 
     def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not self.closed:
-            for call in list(self.core.streams.values()):
-                call.inner.reject(error)
-                self.reset(call.number, frames.CANCEL)
+            self.inner.reject(error)
+            for number in list(self.core.streams):
+                self.reset(number, frames.CANCEL)
         return super().reject(error)
 
     def end(self, call: ClientCall) -> None:
