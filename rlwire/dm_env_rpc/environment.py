@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any, cast
@@ -35,6 +36,8 @@ from rlwire.sessions.dm_env_rpc import DmEnvRpcState, EncodedStep
 from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
+
+_LARGE = 4096  # elements of an observation whose range is checked in an episode's first step only
 
 _RUNNING = codec.EnvironmentStateType.RUNNING
 _TERMINATED = codec.EnvironmentStateType.TERMINATED
@@ -103,12 +106,14 @@ class DmEnvRpcEndpoint(Endpoint):
         numeric = actions.is_leaf and actions.specs[0].dtype < codec.DataType.STRING
         self._action = actions.names[0] if numeric else None
         self._decode = InfoCodec(self.client.limits).decode
-        theirs = {spec.name: spec.shape for spec in self._specs.observations.values()}
+        self._ranges = codec.SpecManager(self._specs.observations, limits=self.client.limits)
+        theirs = {name: self._ranges.specs_by_name[name] for name in names}
+        self._bounded = {s.name for s in theirs.values() if not (s.min is None and s.max is None)}
         # Shapes that a given observation_space fixes.
         self._fixed = {
             spec.name: tuple(spec.shape)
             for spec in self._observations.specs
-            if min(spec.shape, default=0) >= 0 > min(theirs[spec.name], default=0)
+            if min(spec.shape, default=0) >= 0 > min(theirs[spec.name].shape, default=0)
         }
         self.observation_space, self.action_space = spaces.observation_space, spaces.action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
@@ -238,8 +243,8 @@ class DmEnvRpcEndpoint(Endpoint):
                     info["discount"] = discount
             elif signal.structure is not None:
                 info["discount"] = signal.structure.build(seen)
-            if self._fixed:
-                self._check_shapes(seen)
+            if self._fixed or self._bounded:
+                self._check(seen, _LARGE)
             self._last = observation = self._build(seen)
         except KeyError as error:
             raise self._lacks(error) from None
@@ -274,7 +279,7 @@ class DmEnvRpcEndpoint(Endpoint):
             )
         self._running = True
         try:
-            self._check_shapes(seen)
+            self._check(seen, sys.maxsize)
             self._last = self._build(seen)
         except KeyError as error:
             raise self._lacks(error) from None
@@ -320,14 +325,18 @@ class DmEnvRpcEndpoint(Endpoint):
             logger.warning("%s: an info is left out: %s", self.client.address, error)
         return {}
 
-    def _check_shapes(self, seen: dict[str, Any]) -> None:
-        """Reject shapes other than those of a given space."""
+    def _check(self, seen: dict[str, Any], most: int) -> None:
+        """Reject shapes other than those of a given space; log values out of range, once each."""
         for name, shape in self._fixed.items():
             if np.shape(seen[name]) != shape:
                 raise RemoteProtocolError(
                     f"{self.client.address}: the observation {quoted(name)} has shape "
                     f"{np.shape(seen[name])}, but observation_space has {shape}"
                 )
+        outside = self._ranges.find_outside(seen, self._bounded, most)
+        if outside is not None:
+            self._bounded.discard(outside[0])
+            logger.warning("%s: the observation %s; logged once", self.client.address, outside[1])
 
     def _changed(self) -> RemoteProtocolError:
         return RemoteProtocolError(

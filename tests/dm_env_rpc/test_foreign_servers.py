@@ -278,9 +278,18 @@ def test_action_out_of_range_is_not_sent(foreign, value):
         assert len(foreign.asked[-1].step.actions) == 1
 
 
-def test_observation_out_of_range_is_received(foreign):
-    foreign.spec("a", pb2.FLOAT, (2,), max=("floats", [1]))
-    foreign.replies_with(np.float32([0, 2]))
+def test_observation_out_of_range_is_logged_once(foreign, caplog):
+    for name in ("a", "b"):
+        foreign.spec(name, pb2.FLOAT, (2,), max=("floats", [1]))
+    foreign.replies_with(np.float32([0, 1]))
+    zeros = {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}
     with rlwire.make(foreign.url) as env:
         env.reset()
-        assert env.step({"a": np.zeros(2, np.float32)})[0]["a"][1] == 2
+        assert "out of bounds" not in caplog.text
+        foreign.replies_with(np.float32([0, 2]))
+        for _ in range(3):
+            assert env.step(zeros)[0]["a"][1] == 2
+        env.reset()
+    logged = [text for text in caplog.messages if "out of bounds" in text]
+    assert len(logged) == 2
+    assert all(any(f"'{name}'" in text for text in logged) for name in zeros)

@@ -317,6 +317,28 @@ cdef class SpecManager:
             shown.append(f"{len(self._slots) - SHOWN} more")
         return ", ".join(shown) or "none"
 
+    def find_outside(self, values, names, Py_ssize_t most):
+        """Return a name whose value is out of its spec's bounds, and an error text; or None.
+
+        Skips arrays of more than `most` elements, and views that are not plain.
+        """
+        cdef _Slot slot
+        cdef uint8_t room[8]
+        for name in names:
+            slot = self._by_name[name]
+            value = values[name]
+            if slot.kind >= RLW_TENSOR_BOOL or slot.problem is not None:
+                continue
+            if not cnp.PyArray_Check(value):
+                cnp.PyArray_ScalarAsCtype(value, room)
+                if not slot.is_outside(room, 1):
+                    continue
+            elif (cnp.PyArray_SIZE(value) > most or not cnp.PyArray_ISCARRAY_RO(value)
+                    or not slot.is_outside(cnp.PyArray_DATA(value), cnp.PyArray_SIZE(value))):
+                continue
+            return name, _out_of_bounds(slot, value)
+        return None
+
     cdef int add(self, Draft *draft, _Slot slot, object value, Maxima *maxima,
                  const Step *path, bint check=False) except -1:
         """Measure a value as an entry of a step's map."""
