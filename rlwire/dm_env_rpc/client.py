@@ -72,7 +72,8 @@ class _DmEnvRpcClient(waits.ClientBase):
         if tls is not None:
             self._connect_options["tls"] = channel.http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
-        self._shared: SharedConnections | None = None
+        # Given before `connect`: `send` then queues requests for their `flush`.
+        self.shared: SharedConnections | None = None
         self._shared_by = (self.address, options.tls, options.timeout, *self._call_options.values())
         self._created: dict[str, Settings] = {}  # by name, for `reconnect`
         self._joined: tuple[str, Settings] | None = None
@@ -256,8 +257,8 @@ class _DmEnvRpcClient(waits.ClientBase):
         session = dm_env_rpc.DmEnvRpcClientSession(**self._session_options)
         options = {"backoff": backoff, **self._connect_options}
         connection: Any = None
-        if self._shared is not None:
-            connection = self._shared.begin(
+        if self.shared is not None:
+            connection = self.shared.begin(
                 self._shared_by, self.address, session, self._call_options, options
             )
         if connection is None:
@@ -400,10 +401,6 @@ class Client(Blocking, _DmEnvRpcClient):
         reply = (connection or self._connected(1, self._max_pending)).receive()
         request = self.sent.popleft()
         return reply if type(reply) is StepResult else self._checked(request, reply)
-
-    def share(self, connections: SharedConnections) -> None:
-        """Connect by these, before `connect`; `send` then queues requests for their `flush`."""
-        self._shared = connections
 
     def watched(self, wanted: bool) -> Any:
         """Return a connection without pending requests for an event loop; else count its step."""

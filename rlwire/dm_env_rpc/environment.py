@@ -85,7 +85,7 @@ class DmEnvRpcEndpoint(Endpoint):
         shared = SHARED.get()
         if shared is not None and options.record is None:
             connections = shared.setdefault(SharedConnections, SharedConnections())
-            self.client.share(connections)
+            self.client.shared = connections
             self.flush = connections.flush
         self.client.connect()
         with on_error(self.close):
@@ -161,7 +161,11 @@ class DmEnvRpcEndpoint(Endpoint):
             self._lost = str(error)
 
     def encode_step(self, action: Any) -> Step | EncodedStep:
-        return self.client.encode(Step(self._flattened(action), self._requested))
+        if not self._running:
+            raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
+        name = self._action
+        actions = self._actions.flatten(action) if name is None else {name: action}
+        return self.client.encode(Step(actions, self._requested))
 
     def watch(self, wanted: bool) -> int:
         self._watched = None
@@ -179,11 +183,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._lost = str(error)
             if self._watched is not None:  # its file is closed: there is nothing to watch
                 raise WouldWait(self._lost) from error
-
-    def _flattened(self, action: Any) -> dict[str, Any]:
-        if not self._running:
-            raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
-        return self._actions.flatten(action) if self._action is None else {self._action: action}
 
     def step(self, action: Any) -> Outcome:
         if not self._running or self._pending or self._lost is not None:

@@ -41,10 +41,7 @@ class ClientCall(Http2Stream):
 
 
 class GrpcClientSession(Http2Session):
-    """The client of one call: `call`, which is None before the server's settings are received.
-
-    `options` are those of `Http2Session`.
-    """
+    """The client of one call: `call`, which is None before the server's settings are received."""
 
     def __init__(
         self,
