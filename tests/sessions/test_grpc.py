@@ -7,6 +7,7 @@ from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession
+from rlwire.sessions.grpc.client import GrpcClientCalls
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 from rlwire.sessions.http2.session import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
 from rlwire.sessions.layer import LayerPhase
@@ -14,6 +15,7 @@ from tests.ends import End, carry
 from tests.raising import raised, raised_with
 from tests.sessions.http2.peers import (
     METHOD,
+    Raw,
     RawMessages,
     begin,
     block,
@@ -99,6 +101,15 @@ def test_client_closing_before_the_reply_cancels_its_call():
     assert two.events[1:] == [(call, CANCELLED)]
     assert call.gone
     assert two.session.send((call, [b"too late"])) == []  # nobody is there: no error
+
+
+def test_goaway_ends_each_call_that_the_server_has_ignored():
+    raw = Raw(GrpcClientCalls(METHOD))
+    raw.say(frames.settings({}))
+    calls = [raw.session.begin(RawMessages()) for _ in range(3)]
+    raw.hear()
+    raised(CallEnded, raw.say, frames.goaway(0))
+    assert [call.status.code for call in calls] == ["UNAVAILABLE"] * 3
 
 
 def test_inner_session_decides_whether_an_error_ends_the_call():
