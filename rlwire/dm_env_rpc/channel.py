@@ -50,11 +50,7 @@ def most_sent(limits: Limits, max_sent: int | None) -> int:
 def refusal(expected: tuple[str, str], metadata: Iterable[tuple[str, str | bytes]]) -> str:
     """Return why a call without the expected token is rejected; compares in constant time."""
     name, value = expected
-    sent = [
-        given.encode() if isinstance(given, str) else given
-        for key, given in metadata
-        if key == name
-    ]
+    sent = [str(given).encode() for key, given in metadata if key == name]
     if any([hmac.compare_digest(given, value.encode()) for given in sent]):
         return ""
     return "the token is wrong" if sent else "a token is needed, and none was sent"

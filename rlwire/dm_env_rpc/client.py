@@ -53,7 +53,7 @@ class _DmEnvRpcClient(waits.ClientBase):
         self._max_pending = options.max_pending
         # Requests whose replies `receive` returns; always the same object.
         self.sent: deque[codec.Request | Step | EncodedStep] = deque()
-        metadata = tuple(options.metadata)
+        metadata = tuple(map(tuple, options.metadata))
         if options.auth is not None:
             metadata += (channel.authorization(options.auth),)
             if tls is None:
@@ -72,11 +72,9 @@ class _DmEnvRpcClient(waits.ClientBase):
         if tls is not None:
             self._connect_options["tls"] = channel.http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
-        self._shared: SharedConnections | None = None
-        self._shared_by = (
-            *(self.address, options.tls, tuple(map(tuple, metadata)), options.timeout),
-            *(self.limits, options.max_sent),
-        )
+        # Given before `connect`: `send` then queues requests for their `flush`.
+        self.shared: SharedConnections | None = None
+        self._shared_by = (self.address, options.tls, options.timeout, *self._call_options.values())
         self._created: dict[str, Settings] = {}  # by name, for `reconnect`
         self._joined: tuple[str, Settings] | None = None
         self._session: dm_env_rpc.DmEnvRpcClientSession | None = None
@@ -259,8 +257,8 @@ class _DmEnvRpcClient(waits.ClientBase):
         session = dm_env_rpc.DmEnvRpcClientSession(**self._session_options)
         options = {"backoff": backoff, **self._connect_options}
         connection: Any = None
-        if self._shared is not None:
-            connection = self._shared.begin(
+        if self.shared is not None:
+            connection = self.shared.begin(
                 self._shared_by, self.address, session, self._call_options, options
             )
         if connection is None:
@@ -404,20 +402,10 @@ class Client(Blocking, _DmEnvRpcClient):
         request = self.sent.popleft()
         return reply if type(reply) is StepResult else self._checked(request, reply)
 
-    def share(self, connections: SharedConnections) -> None:
-        """Connect by these, before `connect`; `send` then queues requests for their `flush`."""
-        self._shared = connections
-
     def watched(self, wanted: bool) -> Any:
         """Return a connection without pending requests for an event loop; else count its step."""
         self._count_sent(Step())
         return None if self.sent and wanted else self._connection
-
-    def release(self) -> None:
-        """Release the client: the next thread that uses it owns it."""
-        connection = self._connection
-        if connection is not None:
-            connection.release()
 
 
 class AsyncClient(Asyncio, _DmEnvRpcClient):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from math import prod
 from operator import itemgetter
 from typing import Any, cast
 
@@ -83,11 +82,10 @@ class DmEnvRpcEndpoint(Endpoint):
         self._last: Any = None
         self._settings: dict[str, Any] | None = None  # of a pending reset
         self._info_dropped = False  # whether the log has said that an info cannot be decoded
-        self._resetting = False  # whether a ResetRequest was sent before the pending step
         shared = SHARED.get()
         if shared is not None and options.record is None:
             connections = shared.setdefault(SharedConnections, SharedConnections())
-            self.client.share(connections)
+            self.client.shared = connections
             self.flush = connections.flush
         self.client.connect()
         with on_error(self.close):
@@ -96,8 +94,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._specs = self.client.specs
             assert self._specs is not None
             spaces = AgentSpaces(self._specs, self.client.limits, options)
-            seen = self._specs.observations
-            self._ranges = codec.SpecManager(seen, limits=self.client.limits)
         self._info_name, only = spaces.info_name, spaces.only_observation
         self._observations, self._actions = spaces.observations, spaces.actions
         self._reward, self._discount = spaces.reward, spaces.discount
@@ -110,23 +106,23 @@ class DmEnvRpcEndpoint(Endpoint):
         numeric = actions.is_leaf and actions.specs[0].dtype < codec.DataType.STRING
         self._action = actions.names[0] if numeric else None
         self._decode = InfoCodec(self.client.limits).decode
-        theirs = {spec.name: spec for spec in seen.values() if spec.name in names}
+        self._ranges = codec.SpecManager(self._specs.observations, limits=self.client.limits)
+        theirs = {name: self._ranges.specs_by_name[name] for name in names}
         self._bounded = {s.name for s in theirs.values() if not (s.min is None and s.max is None)}
-        # Checked in each step; others in the first step of each episode.
-        self._checked = {name for name in self._bounded if prod(theirs[name].shape) <= _LARGE}
+        # Shapes that a given observation_space fixes.
         self._fixed = {
-            ours.name: tuple(ours.shape)
-            for ours in self._observations.specs
-            if min(ours.shape, default=0) >= 0 > min(theirs[ours.name].shape, default=0)
+            spec.name: tuple(spec.shape)
+            for spec in self._observations.specs
+            if min(spec.shape, default=0) >= 0 > min(theirs[spec.name].shape, default=0)
         }
         self.observation_space, self.action_space = spaces.observation_space, spaces.action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
         self.episode = spaces.episode
-        self.client.release()  # for the thread that steps
+        cast(Any, self.client.connection).release()  # for the thread that steps
 
     def _join(self, options: DmEnvRpcEndpointOptions) -> None:
         client, settings = self.client, options.join_settings
-        world = options.world or located("dm-env-rpc", options.address)[2]
+        world = located("dm-env-rpc", options.address)[2]
         if options.agent is not None:
             settings = {**(settings or {}), "agent": options.agent}
         if options.settings is None:
@@ -158,17 +154,18 @@ class DmEnvRpcEndpoint(Endpoint):
         client, self._running = self.client, False
         try:
             # A reply that was not received may have changed the state.
-            self._resetting = bool(
-                settings or self._pending or client.state is DmEnvRpcState.RUNNING
-            )
-            if self._resetting:
+            if settings or self._pending or client.state is DmEnvRpcState.RUNNING:
                 client.send(codec.ResetRequest(settings))
             client.send(Step({}, self._requested))
         except _LOST as error:
             self._lost = str(error)
 
     def encode_step(self, action: Any) -> Step | EncodedStep:
-        return self.client.encode(Step(self._flattened(action), self._requested))
+        if not self._running:
+            raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
+        name = self._action
+        actions = self._actions.flatten(action) if name is None else {name: action}
+        return self.client.encode(Step(actions, self._requested))
 
     def watch(self, wanted: bool) -> int:
         self._watched = None
@@ -186,11 +183,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._lost = str(error)
             if self._watched is not None:  # its file is closed: there is nothing to watch
                 raise WouldWait(self._lost) from error
-
-    def _flattened(self, action: Any) -> dict[str, Any]:
-        if not self._running:
-            raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
-        return self._actions.flatten(action) if self._action is None else {self._action: action}
 
     def step(self, action: Any) -> Outcome:
         if not self._running or self._pending or self._lost is not None:
@@ -250,8 +242,8 @@ class DmEnvRpcEndpoint(Endpoint):
                     info["discount"] = discount
             elif signal.structure is not None:
                 info["discount"] = signal.structure.build(seen)
-            if self._fixed or self._checked:
-                self._check(seen, self._checked, _LARGE)
+            if self._fixed or self._bounded:
+                self._check(seen, _LARGE)
             self._last = observation = self._build(seen)
         except KeyError as error:
             raise self._lacks(error) from None
@@ -277,9 +269,8 @@ class DmEnvRpcEndpoint(Endpoint):
         if self._lost is not None:
             raise ConnectionClosed(self._lost)
         *reset, result = self._receive()
-        specs = reset[0].specs if self._resetting else self._specs
         state, seen = result.state, result.observations
-        if specs != self._specs:
+        if reset and reset[0].specs != self._specs:
             raise self._changed()
         if state != _RUNNING:
             raise RemoteProtocolError(
@@ -287,7 +278,7 @@ class DmEnvRpcEndpoint(Endpoint):
             )
         self._running = True
         try:
-            self._check(seen, self._bounded, sys.maxsize)
+            self._check(seen, sys.maxsize)
             self._last = self._build(seen)
         except KeyError as error:
             raise self._lacks(error) from None
@@ -333,7 +324,7 @@ class DmEnvRpcEndpoint(Endpoint):
             logger.warning("%s: an info is left out: %s", self.client.address, error)
         return {}
 
-    def _check(self, seen: dict[str, Any], bounded: set[str], most: int) -> None:
+    def _check(self, seen: dict[str, Any], most: int) -> None:
         """Reject shapes other than those of a given space; log values out of range, once each."""
         for name, shape in self._fixed.items():
             if np.shape(seen[name]) != shape:
@@ -341,10 +332,9 @@ class DmEnvRpcEndpoint(Endpoint):
                     f"{self.client.address}: the observation {quoted(name)} has shape "
                     f"{np.shape(seen[name])}, but observation_space has {shape}"
                 )
-        outside = self._ranges.find_outside(seen, bounded, most)
+        outside = self._ranges.find_outside(seen, self._bounded, most)
         if outside is not None:
             self._bounded.discard(outside[0])
-            self._checked.discard(outside[0])
             logger.warning("%s: the observation %s; logged once", self.client.address, outside[1])
 
     def _changed(self) -> RemoteProtocolError:
@@ -363,7 +353,7 @@ class DmEnvRpcEndpoint(Endpoint):
                 f"{self.client.address}: the server does not render: rlwire.serve does if the "
                 f'environment accepts render_mode="rgb_array" and the world has one agent'
             ) from None
-        self.client.release()
+        cast(Any, self.client.connection).release()
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": float(fps)}
         self.render_mode = "rgb_array"
 
@@ -374,7 +364,7 @@ class DmEnvRpcEndpoint(Endpoint):
         client = self.client
         try:
             if not (client.closed or self._pending):
-                client.release()
+                cast(Any, client.connection).release()
                 world = client.world_name
                 client.leave_world()
                 if self._created and world is not None:

@@ -16,7 +16,7 @@ from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.environment_factory import EnvironmentFactory, ResetArguments, invalid, named
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
 from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.step_converter import ConverterOptions, StepConverter
+from rlwire.dm_env_rpc.step_converter import StepConverter
 from rlwire.environments.driver import Driven, driver_of
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.trees import tree_of
@@ -29,7 +29,7 @@ class EnvironmentWorld:
     """A `World` of one environment, with its agents by name: ``""``, or those that share it."""
 
     def __init__(
-        self, factory: EnvironmentFactory, options: ConverterOptions, settings: Settings
+        self, factory: EnvironmentFactory, options: Mapping[str, Any], settings: Settings
     ) -> None:
         self.factory = factory
         self.converter_options = options
@@ -224,7 +224,7 @@ class EnvironmentAgent:
     def use(self, driven: Driven) -> None:
         """Use this environment from now on, and convert its spaces."""
         self.driven = driven
-        self.converter = StepConverter(driven, self.world.converter_options)
+        self.converter = StepConverter(driven, **self.world.converter_options)
         self._describe(self._info_codec)
 
     def send_spaces(self, info_size: int) -> None:
@@ -389,7 +389,10 @@ class EnvironmentWorlds:
         accepts: Collection[str] = (),
     ) -> None:
         self._factory = EnvironmentFactory(make_environment, accepts)
-        self._options = ConverterOptions(reward, discount, infos, dict(default_actions or {}))
+        self._options = {
+            "reward": reward, "discount": discount, "infos": infos,
+            "default_actions": dict(default_actions or {}),
+        }  # fmt: skip
         self.accepts = self._factory.accepts
         self.needs_settings = self._factory.needs_settings
 

@@ -56,18 +56,31 @@ Admit: TypeAlias = Callable[[ServedCall], tuple[Layer, Handler] | CallStatus]
 
 
 class _Task:
-    def __init__(self, call: ServedCall, inner: Layer, handler: Handler) -> None:
+    def __init__(
+        self, owner: GrpcHandler, call: ServedCall, inner: Layer, handler: Handler
+    ) -> None:
+        self.owner = owner
         self.call = call
         self.inner = inner
         self.receive, self.send = inner.receive, inner.send
         self.handler = handler
         self.state = IDLE
         self.queue: deque[Any] = deque()  # messages
-        self.size = 0  # bytes of these
         self.deferred: DeferredReply | None = None  # the handler's
         self.taken: DeferredReply | None = None  # of a reply that another thread makes
         self.working = False  # whether a thread makes the reply, which then closes the handler
         self.ended = False  # whether the client sends no more
+
+    def owes(self) -> bool:
+        return self.state is BUSY or bool(self.queue)
+
+    def cancelled(self) -> None:
+        if self.state is not OVER:
+            logger.debug("%s: call ended: %s", self.owner.peer, self.call.why)
+            deferred, self.deferred = self.deferred, None
+            if deferred is not None:
+                deferred.cancel()
+            self.owner.end(self)
 
 
 class GrpcHandler:
@@ -88,7 +101,7 @@ class GrpcHandler:
         session: GrpcServerSession = connection.session  # type: ignore[assignment]
         self._core = session.core
         self._max_received = session.max_received
-        self._peer = connection.peer
+        self.peer = connection.peer
         self._admit = admit
         self._log = log
         self._open: dict[_Task, None] = {}
@@ -121,7 +134,7 @@ class GrpcHandler:
         if task is None or task.state is OVER:
             return NOTHING
         if message is CANCELLED:
-            self.cancelled(call)
+            task.cancelled()
             return NOTHING
         if message is ENDED:
             task.ended = True
@@ -129,45 +142,29 @@ class GrpcHandler:
         return self._enqueue(task, message)
 
     def failure(self, event: Any, error: Exception) -> Any:
-        self._log.error("%s: a reply cannot be sent: %s", self._peer, error)
+        self._log.error("%s: a reply cannot be sent: %s", self.peer, error)
         return event[0], Last(CallStatus("INTERNAL", "the reply cannot be sent"))
 
     def close(self) -> None:
         if self._watched is not None:
             self._watched.close()
         for task in list(self._open):
-            self.cancelled(task.call)
-
-    def owes(self, call: ServedCall) -> bool:
-        task: _Task | None = call.task
-        return task is not None and (task.state is BUSY or bool(task.queue))
-
-    def cancelled(self, call: ServedCall) -> None:
-        task: _Task | None = call.task
-        if task is None or task.state is OVER:
-            return
-        logger.debug("%s: call ended: %s", self._peer, call.why)
-        deferred, task.deferred = task.deferred, None
-        if deferred is not None:
-            deferred.cancel()
-        self._end(task)
+            task.cancelled()
 
     def _begin(self, call: ServedCall) -> Any:
         try:
             admitted = self._admit(call)
         except Exception:
-            self._log.exception("%s: admitting a call failed", self._peer)
+            self._log.exception("%s: admitting a call failed", self.peer)
             admitted = CallStatus("INTERNAL", "the server failed to answer")
         if isinstance(admitted, CallStatus):
             return call, Last(admitted)
-        task = _Task(call, *admitted)
+        task = call.task = _Task(self, call, *admitted)
         self._open[task] = None
-        call.task, call.handler = task, self
         return NOTHING
 
     def _enqueue(self, task: _Task, message: Any) -> Any:
         task.queue.append(message)
-        task.size += len(message) + _OVERHEAD
         self._queued += len(message) + _OVERHEAD
         most = self._max_received
         if len(task.queue) <= MAX_QUEUED and self._queued <= most:
@@ -177,7 +174,7 @@ class GrpcHandler:
             f"{len(task.queue)} messages of this call and {self._queued} bytes of all calls are "
             f"queued; the limits are {MAX_QUEUED} and {most}",
         )
-        self.cancelled(task.call)
+        task.cancelled()
         return task.call, Last(task.call.why)
 
     def _answer_queued(self, task: _Task, *_: Any) -> Any:
@@ -187,19 +184,17 @@ class GrpcHandler:
         task.state = IDLE
         if task.queue:
             message = task.queue.popleft()
-            task.size -= len(message) + _OVERHEAD
             self._queued -= len(message) + _OVERHEAD
             return self.answer((task.call, message))
         if task.ended:
-            self._end(task)
+            self.end(task)
             return task.call, Last(OK)
         return NOTHING
 
-    def _end(self, task: _Task) -> None:
+    def end(self, task: _Task) -> None:
         task.state = OVER
-        self._queued -= task.size
+        self._queued -= sum(len(each) + _OVERHEAD for each in task.queue)
         task.queue.clear()
-        task.size = 0
         self._close(task)
 
     def _close(self, task: _Task) -> None:
@@ -209,7 +204,7 @@ class GrpcHandler:
         try:
             task.handler.close()
         except Exception:
-            self._log.exception("%s: closing a handler failed", self._peer)
+            self._log.exception("%s: closing a handler failed", self.peer)
 
     # ---- a message, in any thread ---------------------------------------------------------------
 
@@ -247,7 +242,7 @@ class GrpcHandler:
         try:
             (event,) = task.receive(message)
         except RlwireError as error:
-            self._log.warning("%s: invalid request: %s", self._peer, error)
+            self._log.warning("%s: invalid request: %s", self.peer, error)
             parts = task.inner.reject(error) or None
             if task.inner.closed:
                 return Last(CallStatus("INVALID_ARGUMENT", for_peer(error, "the server")), parts)
@@ -270,7 +265,7 @@ class GrpcHandler:
                 parts = task.send(task.handler.failure(event, error))
             self._core.check(parts)
         except LimitExceeded as error:
-            self._log.error("%s: call closed, the reply is too long: %s", self._peer, error)
+            self._log.error("%s: call closed, the reply is too long: %s", self.peer, error)
             return Last(too_long(error))
         except Exception as error:
             return self._failed(error)
@@ -279,7 +274,7 @@ class GrpcHandler:
         return Last(OK, parts) if task.inner.closed else parts
 
     def _failed(self, error: BaseException) -> Last:
-        self._log.error("%s: call closed, its handler failed", self._peer, exc_info=error)
+        self._log.error("%s: call closed, its handler failed", self.peer, exc_info=error)
         return Last(CallStatus("INTERNAL", "the server failed to answer"))
 
     # ---- results, in the connection's own thread ------------------------------------------------
@@ -306,7 +301,7 @@ class GrpcHandler:
                 self._detach(task, result[1], self._on_reply, (task, event))
                 return NOTHING
             if isinstance(result, Last):
-                self._end(task)
+                self.end(task)
                 return task.call, result
         if task.queue or task.ended:
             if result is not None:  # the next message may be answered before this is sent

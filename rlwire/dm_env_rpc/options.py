@@ -108,12 +108,10 @@ class DmEnvRpcEndpointOptions(DmEnvRpcEnvironmentOptions):
     """Options of a `DmEnvRpcEndpoint`.
 
     Attributes:
-        world: name of the world to join (default: the URL's, or a new one).
         observation_space: overrides the server's.
         action_space: overrides the server's.
     """
 
-    world: str = ""
     observation_space: Any = None
     action_space: Any = None
 

@@ -117,22 +117,19 @@ def pictures_of(driven: Driven) -> Properties | None:
     return pictures
 
 
-class PropertyService:
-    """Replies to property requests; an `Extension` of the server."""
-
-    def __init__(self, properties: Properties | None = None) -> None:
-        self._own = Properties() if properties is None else properties
-
-    def __call__(self, message: codec.AnyMessage, world: World | None) -> codec.AnyMessage:
-        limits = without_spec(DEFAULT, len(message.value))
-        request = codec.decode_property_request(message, limits=limits)
-        if request is None:
-            raise StatusError(Code.INVALID_ARGUMENT, "the property request has no payload")
-        entries = dict(self._own.entries)
-        for of_world in (getattr(world, "pictures", None), getattr(world, "properties", None)):
-            if of_world is not None:
-                entries |= of_world.entries
-        return codec.encode_property_response(_answer(request, entries))
+def answer_request(
+    of_server: Properties | None, message: codec.AnyMessage, world: World | None
+) -> codec.AnyMessage:
+    """Return the reply to a property request; an `Extension`, given the server's properties."""
+    limits = without_spec(DEFAULT, len(message.value))
+    request = codec.decode_property_request(message, limits=limits)
+    if request is None:
+        raise StatusError(Code.INVALID_ARGUMENT, "the property request has no payload")
+    entries: dict[str, Property] = {}
+    for found in (of_server, getattr(world, "pictures", None), getattr(world, "properties", None)):
+        if found is not None:
+            entries |= found.entries
+    return codec.encode_property_response(_answer(request, entries))
 
 
 def _answer(request: codec.PropertyRequest, entries: dict[str, Property]) -> codec.PropertyResponse:

@@ -160,11 +160,7 @@ class DmEnvRpcService(Service[AnyConnection]):
 
 
 class DmEnvRpcHandler:
-    """Answers the requests of one call, in order; replies may be deferred.
-
-    `info_size` is the maximum size of an info, if the client is `rlwire.make`, which wants spaces
-    too.
-    """
+    """Answers the requests of one call, in order; replies may be deferred."""
 
     by_reference = False  # whether replies may be sent from the agent's arrays; see `GrpcHandler`
 
@@ -172,7 +168,7 @@ class DmEnvRpcHandler:
         self,
         worlds: WorldRegistry,
         peer: object = "",
-        info_size: int | None = None,
+        info_size: int | None = None,  # the most, for `rlwire.make`, which wants spaces too
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self._worlds = worlds

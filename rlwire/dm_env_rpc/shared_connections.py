@@ -34,7 +34,7 @@ class SharedConnections:
 
     def __init__(self) -> None:
         self._open: dict[Any, list[_Shared]] = {}
-        self._queued: list[_Shared] = []  # connections with a queue
+        self._queued: list[_Shared] = []  # connections with messages to send
 
     def begin(
         self,
@@ -65,7 +65,7 @@ class SharedConnections:
         """Send what is queued; the calls' `receive` raises errors."""
         for shared in self._queued:
             with contextlib.suppress(RlwireError, OSError):
-                shared.flush()
+                shared.connection.send_output()
         self._queued.clear()
 
 
@@ -74,9 +74,8 @@ class _Shared:
         self, connection: Connection, session: GrpcClientCalls, queued: list[_Shared]
     ) -> None:
         self.connection = connection
-        self._queued = queued
+        self.queued = queued
         self.session = session
-        self.queue: list[tuple[SharedCall, Any]] = []
         self.receiving = False
         self.first: SharedCall
         self.calls = 0  # whose clients have not closed them
@@ -88,17 +87,6 @@ class _Shared:
             return False
         specs = session.observations.specs_by_uid.values()
         return sum(abs(prod(spec.shape)) for spec in specs) <= MAX_ELEMENTS
-
-    def put(self, call: SharedCall, parts: Any) -> None:
-        if self not in self._queued:
-            self._queued.append(self)
-        self.queue.append((call, parts))
-
-    def flush(self) -> None:
-        if self.queue:
-            self.connection.claim()
-            queue, self.queue = self.queue, []
-            self.connection.send(queue)
 
     def receive(self) -> None:
         self.receiving = True
@@ -132,10 +120,11 @@ class CallConnection:
     def send(self, event: Any) -> None:
         if self.closed:
             raise self._ended()
-        self.shared.connection.claim()  # before the session counts a request that may not be sent
-        parts = self._session.send(event)
-        self.shared.session.core.check(parts)
-        self.shared.put(self._call, parts)
+        shared, core = self.shared, self.shared.session.core
+        shared.connection.claim()  # before the session counts a request that may not be sent
+        core.control_output += core.message(self._call, self._session.send(event))
+        if shared not in shared.queued:
+            shared.queued.append(shared)
         self.counts.sent += 1
 
     def receive(self) -> Any:
@@ -143,8 +132,8 @@ class CallConnection:
         while not events:
             if self._closed or self._call.gone:
                 raise self._ended()
-            if shared.queue:
-                shared.flush()
+            if shared.session.core.control_output:
+                shared.connection.send_output()
             shared.receive()
         event = events.popleft()
         if isinstance(event, RlwireError):

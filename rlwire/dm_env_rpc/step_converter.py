@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,29 +24,26 @@ _logged: set[str] = set()  # names of environments whose infos the log has repor
 _, RUNNING, TERMINATED, INTERRUPTED = EnvironmentStateType
 
 
-@dataclass(frozen=True)
-class ConverterOptions:
-    """Options of a `StepConverter`; see `rlwire.dm_env_rpc.EnvironmentWorlds`."""
-
-    reward: str = "reward"
-    discount: str = "discount"
-    infos: bool = True
-    default_actions: Mapping[str, Any] = field(default_factory=dict)
-
-
 class StepConverter:
-    """Converts the actions and results of one agent.
+    """Converts the actions and results of one agent; see `EnvironmentWorlds` for the options.
 
     Raises EncodeError if a space cannot be carried, or two names are the same.
     """
 
-    def __init__(self, driven: Driven, options: ConverterOptions) -> None:
+    def __init__(
+        self,
+        driven: Driven,
+        reward: str = "reward",
+        discount: str = "discount",
+        infos: bool = True,
+        default_actions: Mapping[str, Any] | None = None,
+    ) -> None:
         self._name, self._is_dm_env = driven.name, driven.discount_space is not None
-        self._infos = options.infos
+        self._infos = infos
         self._observations = structure_of(driven.observation_space, "observation", "observation")
         self._actions = structure_of(driven.action_space, "action", "action")
-        self._reward = _signal(driven.reward_space, "reward", options.reward)
-        self._discount = _signal(driven.discount_space, "discount", options.discount, 0.0, 1.0)
+        self._reward = _signal(driven.reward_space, "reward", reward)
+        self._discount = _signal(driven.discount_space, "discount", discount, 0.0, 1.0)
         # Spaces that rlwire.make cannot receive raise here, before a client connects.
         self._info_spec = info_spec(driven)
         specs = list(self._observations.specs)
@@ -63,7 +59,7 @@ class StepConverter:
                     )
             specs += signal.specs
             self._first_signals |= signal.fill(value)
-        self._defaults = _defaults(self._actions, options.default_actions)
+        self._defaults = _defaults(self._actions, default_actions or {})
         self._info_codec: InfoCodec | None = None
         self._extra_uids = (len(specs) + 1,)
         self._specs = codec.ActionObservationSpecs(

@@ -7,12 +7,13 @@ import logging
 import secrets
 import threading
 import time
+from functools import partial
 
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
-from rlwire.dm_env_rpc.properties import PropertyService
+from rlwire.dm_env_rpc.properties import answer_request
 from rlwire.dm_env_rpc.served_world import ServedAgent, ServedWorld
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import Extension, World, WorldFactory, is_world
@@ -42,7 +43,7 @@ class WorldRegistry:
     ) -> None:
         self.factory = factory
         self.log = RateLimitedLog(logger)
-        own = {codec.PROPERTY_REQUEST_URL: PropertyService(options.properties)}
+        own = {codec.PROPERTY_REQUEST_URL: partial(answer_request, options.properties)}
         self.extensions: dict[str, Extension] = {
             url.rpartition("/")[2]: extension
             for url, extension in {**(options.extensions or {}), **own}.items()
@@ -50,11 +51,8 @@ class WorldRegistry:
         self._world = world
         self._options = options
         self._lock = threading.Lock()
-        # By name, or for worlds without one by number; None while a world is being made.
-        self._worlds: dict[str | int, ServedWorld | None] = {}
-        self._number = 0
-        # A client that reconnects after a restart must not find another's world by its old name.
-        self._prefix = f"world-{secrets.token_hex(4)}-"
+        # By name, which worlds without one have here only; None while a world is being made.
+        self._worlds: dict[str, ServedWorld | None] = {}
         self._closed = False
         if world is not None:
             self.add(world)
@@ -67,7 +65,7 @@ class WorldRegistry:
     def names(self) -> list[str]:
         """The names of the worlds."""
         with self._lock:
-            return [name for name, served in self._worlds.items() if served and type(name) is str]
+            return [key for key, served in self._worlds.items() if served and served.name == key]
 
     def open(self) -> None:
         """Allow new worlds again, after `close`."""
@@ -155,12 +153,11 @@ class WorldRegistry:
                     Code.RESOURCE_EXHAUSTED,
                     f"there are {count} worlds, as many as this server allows; destroy one",
                 )
-            self._number += 1
-            name = f"{self._prefix}{self._number}" if named else ""
-            key = name or self._number
+            # A client that reconnects after a restart must not find another's world.
+            key = f"world-{secrets.token_hex(8)}"
             self._worlds[key] = None
         try:
-            served = ServedWorld(name, self.make(settings), self.log, not named)
+            served = ServedWorld(key if named else "", self.make(settings), self.log, not named)
         except BaseException:
             with self._lock:
                 self._worlds.pop(key, None)

@@ -6,9 +6,9 @@ import subprocess
 import pytest
 
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
-from rlwire.sessions.grpc import GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports.server import ThreadServer
+from tests.sessions.http2.peers import RawMessages
 from tests.transports.drivers import Echo
 
 pytestmark = pytest.mark.consumers
@@ -24,7 +24,7 @@ def server():
         "127.0.0.1:0",
         GrpcServerSession,
         make_handler=lambda connection: GrpcHandler(
-            connection, lambda call: (GrpcRawMessages(), Echo(connection))
+            connection, lambda call: (RawMessages(), Echo(connection))
         ),
     ) as server:
         yield server

@@ -143,19 +143,20 @@ def test_client_destroys_its_world_at_close():
     worlds = EnvironmentWorlds(Nested, accepts=["ends"])
     with Server(worlds, "127.0.0.1:0", keep_abandoned=True) as server:
         endpoint = DmEnvRpcEndpoint(server.address, settings={"ends": 1})
-        world = {"world": endpoint.client.world_name}
-        assert server.worlds.names == [*world.values()]
+        world = endpoint.client.world_name
+        assert server.worlds.names == [world]
         with RemoteEnvironment(endpoint) as env:
             env.reset()
             assert env.step(ACTION)[3]
         assert len(server.worlds) == 0
-        for kind, options, text in (
-            (StatusError, world, "NOT_FOUND"),
-            (ValueError, world | {"settings": {"ends": 1}}, "join_settings="),
-            (StatusError, {"settings": {"depth": 4}}, "'depth' not accepted"),
-            (StatusError, {"join_settings": {"depth": 4}}, "'depth' not accepted"),
+        for kind, name, options, text in (
+            (StatusError, world, {}, "NOT_FOUND"),
+            (ValueError, world, {"settings": {"ends": 1}}, "join_settings="),
+            (StatusError, "", {"settings": {"depth": 4}}, "'depth' not accepted"),
+            (StatusError, "", {"join_settings": {"depth": 4}}, "'depth' not accepted"),
         ):
-            assert text in str(raised(kind, DmEnvRpcEndpoint, server.address, **options))
+            url = f"dm-env-rpc://{server.address}/{name}"
+            assert text in str(raised(kind, DmEnvRpcEndpoint, url, **options))
 
 
 def test_client_reconnects_to_a_restarted_server_of_the_same_spaces(serve):

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from rlwire.codecs import dm_env_rpc as d
 from rlwire.dm_env_rpc import EnvironmentWorlds, StatusError
-from rlwire.dm_env_rpc.step_converter import ConverterOptions, StepConverter
+from rlwire.dm_env_rpc.step_converter import StepConverter
 from rlwire.environments.driver import driver_of
 from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
@@ -361,8 +361,8 @@ def test_given_instance_is_used_and_not_closed():
 def test_fast_step_conversion_equals_the_general_conversion(space, omitted):
     environment = gymnasium.Env()
     environment.observation_space, environment.action_space = space, spaces.Discrete(2)
-    options = ConverterOptions(**omitted, infos=False)  # an info takes the general way
-    converter = StepConverter(driver_of(environment), options)
+    # An info takes the general way.
+    converter = StepConverter(driver_of(environment), **omitted, infos=False)
 
     def result(observation, reward, ends, info):
         try:

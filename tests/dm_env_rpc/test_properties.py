@@ -12,7 +12,7 @@ from dm_env_rpc.v1.extensions import properties as their_properties
 
 from rlwire import dm_env_rpc
 from rlwire.codecs import dm_env_rpc as d
-from rlwire.dm_env_rpc.properties import PropertyService
+from rlwire.dm_env_rpc.properties import answer_request
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.dm_env_rpc import Code
 from tests.dm_env_rpc.voyage import Voyage
@@ -60,7 +60,7 @@ def properties(weather):
 @pytest.fixture
 def asked(properties):
     """Ask the service without any connection."""
-    service = PropertyService(properties)
+    service = functools.partial(answer_request, properties)
 
     def ask(request, world=None):
         return d.decode_property_response(service(d.encode_property_request(request), world))
@@ -83,7 +83,7 @@ class TestServerSide:
     def test_broadcast_property_values_are_limited_by_their_encoded_size(self, properties):
         value = bytes.fromhex("0a060a04000000007a0480808010")  # a float32 that stands for 2**25
         message = d.AnyMessage(d.PROPERTY_REQUEST_URL, b"\x12\x13\x0a\x01x\x12\x0e" + value)
-        caught = raised(LimitExceeded, PropertyService(properties), message, None)
+        caught = raised(LimitExceeded, functools.partial(answer_request, properties), message, None)
         assert caught.limit == "expanded"
         assert caught.maximum < 2**21
 
@@ -120,7 +120,7 @@ class TestServerSide:
     def test_property_values_that_violate_their_spec_are_not_sent(self):
         properties = dm_env_rpc.Properties()
         properties.add("x", shape=(2,), read=lambda: [1.0])
-        service = PropertyService(properties)
+        service = functools.partial(answer_request, properties)
         with pytest.raises(EncodeError, match=r"must have the shape \(2,\), not \(1,\)"):
             service(d.encode_property_request(d.ReadPropertyRequest("x")), None)
 
@@ -148,7 +148,7 @@ class TestServerSide:
         assert below == {"sky.birds", "sky.words", "sky.depths", "sky.deep"}
 
     def test_undecodable_property_requests_are_rejected(self, properties):
-        service = PropertyService(properties)
+        service = functools.partial(answer_request, properties)
         empty, wrong = (d.AnyMessage(d.PROPERTY_REQUEST_URL, value) for value in (b"", b"\xff"))
         assert "no payload" in str(raised(dm_env_rpc.StatusError, service, empty, None))
         raised(DecodeError, service, wrong, None)

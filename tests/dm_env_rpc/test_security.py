@@ -64,7 +64,6 @@ def test_invalid_tokens_are_rejected():
     expected = authorization("Ab.12-_~+/=")
     assert expected == ("authorization", "Bearer Ab.12-_~+/=")
     assert not refusal(expected, [("x", "y"), expected])
-    assert not refusal(expected, [("authorization", expected[1].encode())])
     for metadata in ([], [("authorization", "Ab.12-_~+/=")], [("x", expected[1])]):
         assert refusal(expected, metadata)
     assert refusal(expected, [("authorization", "Bearer \xe9")])

@@ -14,11 +14,12 @@ from rlwire.dm_env_rpc import shared_connections
 from rlwire.dm_env_rpc.shared_connections import SharedConnections
 from rlwire.dm_env_rpc.spaces import MULTIPLEXED
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
-from rlwire.sessions.grpc import CallEnded, GrpcRawMessages
+from rlwire.sessions.grpc import CallEnded
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff
 from tests.dm_env_rpc.worlds import grpcio_server
 from tests.raising import raised
+from tests.sessions.http2.peers import RawMessages
 
 CART = "gym:CartPole-v1"
 
@@ -103,7 +104,7 @@ def test_large_observations_on_a_shared_connection_are_intact():
 def begin():
     """A function that begins a call of a grpcio server with two streams a connection."""
 
-    class Small(GrpcRawMessages):
+    class Small(RawMessages):
         observations = SimpleNamespace(specs_by_uid={})
 
     class Handler(grpc.GenericRpcHandler):

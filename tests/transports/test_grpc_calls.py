@@ -14,7 +14,7 @@ import pytest
 from rlwire.codecs.http2 import frames
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
+from rlwire.sessions.grpc import CallEnded, CallStatus, GrpcClientSession
 from rlwire.sessions.grpc.server import BEGUN, GrpcServerSession, ServedCall
 from rlwire.streams import NOTHING
 from rlwire.transports import tcp
@@ -22,7 +22,7 @@ from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.raising import raised
-from tests.sessions.http2.peers import METHOD, begin, block, message
+from tests.sessions.http2.peers import METHOD, RawMessages, begin, block, message
 from tests.transports.drivers import Echo, drivers, meanwhile, serving
 from tests.waiting import eventually
 
@@ -91,7 +91,7 @@ def served(kind, room, **options):
         def admit(call):
             if call.method != METHOD:
                 return CallStatus("UNIMPLEMENTED", f"no method {call.method}")
-            return GrpcRawMessages(), Responder(room, connection)
+            return RawMessages(), Responder(room, connection)
 
         return GrpcHandler(connection, admit)
 
@@ -113,7 +113,7 @@ def room():
 
 
 def session(method=METHOD, **options):
-    return GrpcClientSession(GrpcRawMessages(), method, **options)
+    return GrpcClientSession(RawMessages(), method, **options)
 
 
 def connected(address, *arguments, **options):
@@ -416,7 +416,7 @@ def test_queued_empty_messages_are_limited():
 
     session = GrpcServerSession(limits=Limits(received=12_800))
     connection = SimpleNamespace(session=session, peer="it", defer=lambda reply: reply)
-    answers = GrpcHandler(connection, lambda call: (GrpcRawMessages(), Waits(Room(), None)))
+    answers = GrpcHandler(connection, lambda call: (RawMessages(), Waits(Room(), None)))
     call = ServedCall(1)
     session.core.add(call)
     replies = [answers.answer((call, word)) for word in (BEGUN, b"asks", *[b""] * 100)]

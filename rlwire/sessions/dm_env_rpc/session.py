@@ -69,8 +69,7 @@ _CLIENT = nodes(TRANSITIONS | TOLERATED)
 
 # A pending request: its name, and the world that it names.
 _Asked: TypeAlias = tuple[str, str]
-_STEP: _Asked = ("step", "")
-_STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
+_STEP: _Asked = ("step", "")  # by name; compared by identity
 
 
 class _DmEnvRpcSession(Layer):
@@ -82,7 +81,6 @@ class _DmEnvRpcSession(Layer):
         self, *, limits: Limits | None = None, copy: bool | None = True, check_bounds: bool = True
     ) -> None:
         self._limits = DEFAULT if limits is None else limits
-        self._received = self._limits.received
         self._copy = copy
         self._check_bounds = check_bounds
         self.actions: codec.SpecManager | None = None
@@ -127,10 +125,6 @@ class _DmEnvRpcSession(Layer):
     def _outcome(self, kind: str, world: str) -> str:
         elsewhere = kind in ("reset_world", "destroy_world") and world != self.world_name
         return "done elsewhere" if elsewhere else "done"
-
-    def _check_size(self, message: Buffer) -> None:
-        if len(message) > self._received:
-            raise LimitExceeded("received", self._received, len(message))
 
 
 class EncodedStep:
@@ -201,8 +195,6 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if not pending or pending[0] is not _STEP or observations is None:
             return self._receive_other(message)
         try:
-            if len(message) > self._received:
-                self._check_size(message)
             decoded = decode_step_response(
                 observations, message, copy=self._copy, unshared=_is_unshared(message)
             )
@@ -238,16 +230,13 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if not (self._pending or kind in self._node.allowed):
             self._not_now(kind)
         buffer = codec.encode_request(event, limits=self._limits)
-        self._pending.append(
-            _STEP_BY_UID if kind == "step" else (kind, getattr(event, "world_name", ""))
-        )
+        self._pending.append((kind, getattr(event, "world_name", "")))
         return [buffer]
 
     def _receive_other(self, message: Buffer) -> list[codec.Response | StepResult]:
         if self.closed:
             raise LocalProtocolError("the session is closed")
         try:
-            self._check_size(message)
             response = codec.decode_response(message, copy=self._copy, limits=self._limits)
         except RlwireError:
             self._close()
@@ -344,8 +333,6 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         if not node.joined or self._asked is not None or self._refusal is not None:
             return self._receive_other(message)
         try:
-            if len(message) > self._received:
-                self._check_size(message)
             decoded = decode_step_request(
                 self.actions,  # type: ignore[arg-type]
                 message,
@@ -410,7 +397,6 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         if self.pending:
             raise LocalProtocolError("cannot receive: the last request is not answered yet")
         try:
-            self._check_size(message)
             kind = codec.request_kind(message, limits=self._limits)
             # Check before decoding: a step may have no specs yet, and few bytes may expand to many.
             request = None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs.grpc import Metadata
-from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, for_peer
+from rlwire.errors import ConnectionClosed, LimitExceeded, for_peer
 from rlwire.sessions.http2 import Fields
-from rlwire.sessions.layer import Buffer, Layer
 
 CONTENT_TYPE: Final = "application/grpc"
 # Header fields that are not metadata.
@@ -23,17 +22,11 @@ _OURS = {
 
 @dataclass(frozen=True)
 class CallStatus:
-    """How a call ended.
+    """How a call ended."""
 
-    Attributes:
-        code: status name, such as ``"OK"`` or ``"UNAVAILABLE"``.
-        details: text.
-        metadata: trailing metadata.
-    """
-
-    code: str
+    code: str  # a name, such as "UNAVAILABLE"
     details: str = ""
-    metadata: Metadata = ()
+    metadata: Metadata = ()  # trailing
 
     def __str__(self) -> str:
         return f"{self.code}: {self.details}" if self.details else self.code
@@ -61,15 +54,6 @@ def metadata_of(fields: Fields) -> Metadata:
     return values.decode_metadata([field for field in fields if field[0] not in _OURS])
 
 
-def check_method(method: str) -> str:
-    """Return `method`; ValueError unless it has the form ``/package.Service/Method``."""
-    parts = method.split("/")
-    good = len(parts) == 3 and not parts[0] and parts[1] and parts[2]
-    if not good or not all("!" <= letter <= "~" for letter in method):
-        raise ValueError(f"{method!r} is no gRPC method name; expected '/package.Service/Method'")
-    return method
-
-
 # The wording of all gRPC implementations.
 _TOO_LONG = re.compile(r"(Received|Sent) message larger than max \((\d+) vs\. (\d+)\)")
 
@@ -88,19 +72,3 @@ def limit_in(status: CallStatus) -> LimitExceeded | None:
         return None
     name = "received" if match[1] == "Received" else "max_sent"
     return LimitExceeded(name, int(match[3]), int(match[2]), whose="the server")
-
-
-class GrpcRawMessages(Layer):
-    """A layer in a gRPC call, whose events are the messages, as buffers."""
-
-    pending = 0  # sent messages without a reply, in calls with one reply to each message
-
-    def receive(self, message: Buffer) -> list[Buffer]:
-        return [message]
-
-    def send(self, event: Any) -> list[Buffer]:
-        """Return the message's buffers: the event is one, or a list of them."""
-        parts = event if type(event) is list else [event]
-        if not all(isinstance(part, (bytes, bytearray, memoryview)) for part in parts):
-            raise EncodeError(f"expected a buffer or a list of them, got {type(event).__name__}")
-        return parts

@@ -22,42 +22,26 @@ from rlwire.errors import (
     RlwireError,
     quoted,
 )
-from rlwire.sessions.grpc.calls import (
-    CONTENT_TYPE,
-    CallEnded,
-    CallStatus,
-    check_method,
-    limit_in,
-    metadata_of,
-)
-from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream, events
-from rlwire.sessions.http2.events import StreamEvent
+from rlwire.sessions.grpc.calls import CONTENT_TYPE, CallEnded, CallStatus, limit_in, metadata_of
+from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream
 from rlwire.sessions.layer import Buffer, Layer
 
 
 class ClientCall(Http2Stream):
-    """A client's call."""
+    """A client's call; `inner` is the layer of its messages."""
 
     headers = False  # received
     metadata: Metadata = ()  # the server's initial metadata
     status: CallStatus | None = None  # how it ended
     error: RlwireError | None = None  # the exception that it ended with
 
+    def __init__(self, number: int, inner: Layer) -> None:
+        super().__init__(number)
+        self.inner = inner
+
 
 class GrpcClientSession(Http2Session):
-    """The client of one call.
-
-    Args:
-        inner: the layer of the call's messages.
-        method: the call's name, ``/package.Service/Method``.
-        authority: the server's name, ``host:port``.
-        secure: whether the transport has TLS.
-        metadata: initial metadata.
-        options: those of `rlwire.sessions.http2.Http2Session`.
-
-    Attributes:
-        call: None before the server's settings have been received.
-    """
+    """The client of one call: `call`, which is None before the server's settings are received."""
 
     def __init__(
         self,
@@ -77,7 +61,7 @@ class GrpcClientSession(Http2Session):
             (":method", "POST"),
             (":scheme", "https" if secure else "http"),
             (":authority", authority),
-            (":path", check_method(method)),
+            (":path", method),
             ("te", "trailers"),
             ("content-type", CONTENT_TYPE),
             ("user-agent", "rlwire"),
@@ -86,31 +70,32 @@ class GrpcClientSession(Http2Session):
 
     # Receiving.
 
-    def on_stream(self, event: StreamEvent) -> list[Any]:
-        match event:
-            case events.Opened():
-                self.call = call = ClientCall(self.next_number())
-                self.core.add(call, self.inner)
-                self.send_headers(call, self._request_headers)
-                return []
-            case events.HeadersReceived(call, fields, end):
-                return self._on_headers(call, fields, end)
-            case events.LayerFailed(call, error):
-                if isinstance(error, RemoteProtocolError) and not self.inner.closed:
-                    raise error
-                return self._reset(call, CallStatus("INTERNAL", str(error)), error)
-            case events.StreamFailed(number, error):
-                return self._on_fault(self.streams[number], error)
-            case events.StreamEnded(call):
-                words = "the server ended the call without a status"
-                return self._reset(call, CallStatus("INTERNAL", words))
-            case events.StreamReset(call, code, text):
-                words = f"the server reset the call: {frames.code_name(code)} {text}".rstrip()
-                return self._end(call, CallStatus(values.status_of_reset(code), words))
-            case events.StreamLate(call, _, text):  # blocked: a client's calls have no timeout
-                return self._reset(call, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
+    def on_opened(self) -> None:
+        self.call = ClientCall(self.next_number(), self.inner)
+        self._begin(self.call, self.inner)
+        self._goaway = True  # the session ends after the call
 
-    def _on_headers(self, call: ClientCall, fields: Fields, end: bool) -> list[Any]:
+    def _begin(self, call: ClientCall, layer: Layer) -> None:
+        self.core.add(call, layer)
+        self.send_headers(call, self._request_headers)
+
+    def on_layer_failed(self, call: ClientCall, error: RlwireError) -> list[Any]:
+        if isinstance(error, RemoteProtocolError) and not call.inner.closed:
+            return self._report(call, error)
+        return self._reset(call, CallStatus("INTERNAL", str(error)), error)
+
+    def on_end(self, call: ClientCall) -> list[Any]:
+        words = "the server ended the call without a status"
+        return self._reset(call, CallStatus("INTERNAL", words))
+
+    def on_reset(self, call: ClientCall, code: int, text: str = "") -> list[Any]:
+        words = f"the server reset the call: {frames.code_name(code)} {text}".rstrip()
+        return self._end(call, CallStatus(values.status_of_reset(code), words))
+
+    def on_late(self, call: ClientCall, code: str, text: str) -> None:
+        self._reset(call, CallStatus(code, text), DeadlineExceeded(text))
+
+    def on_headers(self, call: ClientCall, fields: Fields, end: bool) -> list[Any]:
         given = dict(fields)
         wrong = malformed(fields, () if call.headers else (":status",))
         if wrong or (call.headers and not end):
@@ -157,7 +142,7 @@ class GrpcClientSession(Http2Session):
             self.finish(call)
         return self._end(call, status, limit_in(status))
 
-    def _on_fault(self, call: ClientCall, error: RlwireError) -> list[Any]:
+    def on_fault(self, call: ClientCall, error: RlwireError) -> list[Any]:
         code = "INTERNAL"
         if isinstance(error, LimitExceeded):
             code = "RESOURCE_EXHAUSTED"
@@ -179,57 +164,56 @@ class GrpcClientSession(Http2Session):
     def _end(
         self, call: ClientCall, status: CallStatus, error: RlwireError | None = None
     ) -> list[Any]:
-        if call.status is None:
-            call.status, call.error = status, error or CallEnded(status)
-        if not self.closed:
-            self.close_connection()
-            raise call.error or CallEnded(status)
-        return [None]
+        call.status, call.error = status, error or CallEnded(status)
+        if self.core.streams or not self._goaway:
+            return self._report(call, call.error)
+        self.close_connection()
+        raise call.error
+
+    def _report(self, call: ClientCall, error: RlwireError) -> list[Any]:
+        """Report an error of a call, after which the session continues."""
+        raise error
 
     # Times and ends.
 
     @property
     def closes_first(self) -> bool:  # type: ignore[override]
         """Whether this side closes first: while a call is open, some servers would cancel it."""
-        return self.call is None or self.call.status is not None
+        return not self.core.streams
 
     def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not self.closed:
             self.inner.reject(error)
-            if self.call is not None and self.call.status is None:
-                self.reset(self.call.number, frames.CANCEL)
+            for number in list(self.core.streams):
+                self.reset(number, frames.CANCEL)
         return super().reject(error)
 
-    def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
-        """Return the last frames.
-
-        An idle call is half-closed, and the session is `closed` once the server has ended it. A
-        call with a pending message is cancelled.
-        """
-        call = self.call
-        if self.closed or call is None or call.status is not None:
-            return super().close_message(stopping)
-        if self.inner.pending or call.waiting or call.partial:
+    def end(self, call: ClientCall) -> None:
+        """End this side of an idle call; cancel one with a pending message."""
+        if call.gone:
+            return
+        if call.inner.pending or call.waiting or call.partial:
             self.reset(call.number, frames.CANCEL)
-            call.status = CallStatus("CANCELLED", "closed on this side")
+        else:
+            self.end_stream(call, None)
+
+    def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
+        """Return the last frames; the session is `closed` once the server has ended all calls."""
+        for call in list(self.core.streams.values()):
+            if call.sending:
+                self.end(call)
+        if self.closed or not self.core.streams:
             return super().close_message(stopping)
         self.core.send_error = "the call has ended"
-        self.end_stream(call, None)
-        self._goaway = True  # the session ends after the call
+        self._goaway = True
         return self.output()
 
 
 class SharedCall(ClientCall):
-    """A call of `GrpcClientCalls`.
-
-    Attributes:
-        inner: the layer of its messages.
-        events: the layer's events, and errors for `receive` to raise; the last one ended the call.
-    """
+    """A call of `GrpcClientCalls`: `events` are its layer's, and errors to raise."""
 
     def __init__(self, number: int, inner: Layer) -> None:
-        super().__init__(number)
-        self.inner = inner
+        super().__init__(number, inner)
         self.events: deque[Any] = deque()
 
 
@@ -249,10 +233,7 @@ class _Inbox(Layer):
 
 
 class GrpcClientCalls(GrpcClientSession):
-    """The client of several calls of one method. Its events are calls that have new `events`.
-
-    A call that fails ends alone. `options` are those of `GrpcClientSession`.
-    """
+    """The client of several calls of one method. Its events are calls that have new `events`."""
 
     def __init__(self, method: str, **options: Any) -> None:
         super().__init__(Layer(), method, **options)
@@ -260,63 +241,16 @@ class GrpcClientCalls(GrpcClientSession):
     @property
     def available(self) -> bool:
         """Whether the server accepts another call."""
-        return self.opened and not self._goaway and len(self.streams) < self.peer_max_streams
+        return self.opened and not self._goaway and len(self.core.streams) < self.peer_max_streams
 
     def begin(self, inner: Layer) -> SharedCall:
         """Begin a call; its headers are sent with the next message."""
         call = SharedCall(self.next_number(), inner)
-        self.core.add(call, _Inbox(call))
-        self.send_headers(call, self._request_headers)
+        self._begin(call, _Inbox(call))
         return call
 
-    def send(self, event: Iterable[tuple[SharedCall, Any]]) -> list[Buffer]:
-        """Return the buffers of pairs of a call and its message's parts."""
-        out = self.core.output()  # headers of new calls
-        for call, parts in event:
-            if not call.gone:  # since the message was queued
-                out += self.core.message(call, parts)
-        return out
+    def on_opened(self) -> None: ...
 
-    def end(self, call: SharedCall) -> None:
-        """End this side of an idle call; cancel one with a pending message."""
-        if call.gone:
-            return
-        if call.inner.pending or call.waiting or call.partial:
-            self.reset(call.number, frames.CANCEL)
-        else:
-            self.end_stream(call, None)
-
-    def on_stream(self, event: StreamEvent) -> list[Any]:
-        match event:
-            case events.Opened():
-                return []
-            case events.LayerFailed(call, error):
-                if isinstance(error, RemoteProtocolError) and not call.inner.closed:
-                    call.events.append(error)
-                    return [call]
-                return self._reset(call, CallStatus("INTERNAL", str(error)), error)
-        return super().on_stream(event)
-
-    def _end(
-        self, call: ClientCall, status: CallStatus, error: RlwireError | None = None
-    ) -> list[Any]:
-        assert isinstance(call, SharedCall)
-        call.status, call.error = status, error or CallEnded(status)
-        call.events.append(call.error)
-        if self._goaway and not self.streams:
-            return super()._end(call, status, error)
+    def _report(self, call: Any, error: RlwireError) -> list[Any]:
+        call.events.append(error)
         return [call]
-
-    @property
-    def closes_first(self) -> bool:  # type: ignore[override]
-        return not self.streams
-
-    def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
-        """Return the last frames; the session is `closed` once the server has ended all calls."""
-        for call in list(self.streams.values()):
-            if call.sending:
-                self.end(call)
-        if self.closed or not self.streams:
-            return Http2Session.close_message(self, stopping)
-        self._goaway = True
-        return self.output()

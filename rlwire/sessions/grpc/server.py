@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs.grpc import Metadata
@@ -13,8 +13,7 @@ from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import malformed
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.sessions.grpc.calls import CONTENT_TYPE, OK, CallStatus, metadata_of, too_long
-from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream, events
-from rlwire.sessions.http2.events import StreamEvent
+from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream
 from rlwire.sessions.layer import Buffer
 
 _REQUEST = (":method", ":scheme", ":path", ":authority")
@@ -39,15 +38,6 @@ class Last:
     parts: Sequence[Buffer] | None = None
 
 
-class CallHandler(Protocol):
-    """Answers calls; told of those that end without an event of `receive`."""
-
-    def cancelled(self, call: ServedCall) -> None: ...
-
-    def owes(self, call: ServedCall) -> bool:
-        """Whether a message of the call has no reply yet."""
-
-
 class ServedCall(Http2Stream):
     """A call at the server."""
 
@@ -55,39 +45,28 @@ class ServedCall(Http2Stream):
     metadata: Metadata = ()  # the client's
     why = CallStatus("CANCELLED")  # status of a cancelled call
     answered = False  # whether response headers were sent
-    handler: CallHandler | None = None  # which sets it; `task` is its own
     reply_metadata: Metadata = ()  # the server's initial metadata
+    # The handler's: `cancelled()` is called if the call ends without an event of `receive`, and
+    # `owes()` is whether a message has no reply yet.
     task: Any = None
 
 
 class GrpcServerSession(Http2Session):
-    """The server side; events are a call, and a message or a `CallEvent`.
-
-    `options` are those of `rlwire.sessions.http2.Http2Session`.
-    """
+    """The server side; events are a call, and a message or a `CallEvent`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(False, ServedCall, **options)
 
     # Receiving.
 
-    def on_stream(self, event: StreamEvent) -> list[Any]:
-        match event:
-            case events.HeadersReceived(call, fields, end):
-                return self._on_headers(call, fields, end)
-            case events.StreamEnded(call):
-                return [(call, ENDED)]
-            case events.StreamReset(call, code):
-                call.why = CallStatus("CANCELLED", f"the client reset it: {frames.code_name(code)}")
-                return [(call, CANCELLED)]
-            case events.StreamFailed(number, error):
-                return self._on_fault(self.streams[number], error)
-            case events.StreamLate(call, blocked, text):
-                name = "UNAVAILABLE" if blocked else "DEADLINE_EXCEEDED"
-                self._cancel(call, CallStatus(name, text))
-        return []
+    def on_end(self, call: ServedCall) -> list[Any]:
+        return [(call, ENDED)]
 
-    def _on_headers(self, call: ServedCall, fields: Fields, end: bool) -> list[Any]:
+    def on_reset(self, call: ServedCall, code: int, text: str = "") -> list[Any]:
+        call.why = CallStatus("CANCELLED", f"the client reset it: {frames.code_name(code)}")
+        return [(call, CANCELLED)]
+
+    def on_headers(self, call: ServedCall, fields: Fields, end: bool) -> list[Any]:
         wrong = malformed(fields, () if call.method else _REQUEST)
         if wrong or (call.method and not end):
             return self.malformed(call, wrong or "headers between messages")
@@ -116,7 +95,7 @@ class GrpcServerSession(Http2Session):
             return self._send_reply(call, Last(CallStatus("UNIMPLEMENTED", words)))
         return [(call, BEGUN), (call, ENDED)] if end else [(call, BEGUN)]
 
-    def _on_fault(self, call: ServedCall, error: RlwireError) -> list[Any]:
+    def on_fault(self, call: ServedCall, error: RlwireError) -> list[Any]:
         if isinstance(error, frames.Http2Error):
             self.reset(call.number, error.code)
             call.why = CallStatus("INTERNAL", str(error))
@@ -135,12 +114,12 @@ class GrpcServerSession(Http2Session):
             self._send_reply(call, Last(call.why))
         return [(call, CANCELLED), None]
 
-    def _cancel(self, call: ServedCall, status: CallStatus) -> None:
-        """End a call and tell its handler, because only `receive` returns events."""
-        call.why = status
+    def on_late(self, call: ServedCall, code: str, text: str) -> None:
+        """End a call and tell its task, because only `receive` returns events."""
+        call.why = CallStatus(code, text)
         self._abort(call)
-        if call.handler is not None:
-            call.handler.cancelled(call)
+        if call.task is not None:
+            call.task.cancelled()
 
     # Sending.
 
@@ -193,8 +172,8 @@ class GrpcServerSession(Http2Session):
         words = f"{self.core.unsent} bytes are queued for the client's windows, limit is {most}"
         call.why = CallStatus("RESOURCE_EXHAUSTED", words)
         self.reset(call.number, frames.ENHANCE_YOUR_CALM)
-        if call.handler is not None:
-            call.handler.cancelled(call)
+        if call.task is not None:
+            call.task.cancelled()
         return True
 
     def _end(self, call: ServedCall, fields: Fields) -> list[Any]:
@@ -210,8 +189,8 @@ class GrpcServerSession(Http2Session):
         After `drain`, a call without a pending reply ends with OK.
         """
         if not self.closed:
-            for call in list(self.streams.values()):
-                owes = call.waiting or call.handler is None or call.handler.owes(call)
+            for call in list(self.core.streams.values()):
+                owes = call.waiting or call.task is None or call.task.owes()
                 if (self.draining or self.drain_requested) and not owes:
                     self._send_reply(call, Last(OK))
                     continue
@@ -221,7 +200,7 @@ class GrpcServerSession(Http2Session):
 
     def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not self.closed:
-            for call in list(self.streams.values()):
+            for call in list(self.core.streams.values()):
                 call.why = CallStatus("UNAVAILABLE", for_peer(error, "the server"))
                 self._abort(call)
         return super().reject(error)

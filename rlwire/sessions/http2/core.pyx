@@ -32,8 +32,10 @@ from rlwire.codecs.http2.frames import (
     Http2Error, frame_head, settings, window_update)
 from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtocolError,
                            RlwireError)
-from rlwire.sessions.http2.events import (ControlFrame, FrameWithoutStream, HeaderBlock, LayerFailed,
-                                          Settings, StreamEnded, StreamFailed)
+from rlwire.sessions.http2.events import Frame, LayerFailed, StreamFailed
+
+STREAM_WINDOW = 4 * 1024 * 1024
+"""Receive window of one stream, in bytes."""
 
 MAX_CONTROL_FRAMES = 10_000
 """Limit on frames in a row that carry no message, such as pings, settings and empty DATA."""
@@ -101,15 +103,12 @@ cdef class Http2Core:
         self.max_unsent = <uint64_t> -1
         self._ready = []
 
-    def __init__(self, bint client, limits=None, window=None, connection_window=None):
+    def __init__(self, bint client, limits=None, uint32_t window=STREAM_WINDOW,
+                 connection_window=None):
         rules = self.rules = FrameRules(limits)
-        likely = min(<int64_t> RLW_H2_WINDOW_MOST,
-                     2 * <int64_t> rules.message + RLW_H2_WINDOW_FIRST)
-        window = likely if window is None else window
-        connection_window = likely if connection_window is None else connection_window
-        for name, size in (("window", window), ("connection_window", connection_window)):
-            if not RLW_H2_WINDOW_FIRST <= size <= RLW_H2_WINDOW_MOST:
-                raise ValueError(f"{name} must be from 65535 to 2**31 - 1, not {size}")
+        if connection_window is None:
+            connection_window = min(<int64_t> RLW_H2_WINDOW_MOST,
+                                    max(<int64_t> rules.message, window) + RLW_H2_WINDOW_FIRST)
         self.client = client
         self.window = window
         self.connection_window = self.receive_window = connection_window
@@ -323,7 +322,7 @@ cdef class Http2Core:
             raise frame_fault(&c, &head, data)
         if head.type == RLW_H2_HEADERS or head.type == RLW_H2_CONTINUATION:
             return self._header_block(&head, payload, count)
-        return self._tell(ControlFrame(head.type, head.flags, head.stream, <bytes> payload[:count]))
+        return self._tell(Frame(head.type, head.flags, head.stream, <bytes> payload[:count]))
 
     cdef list _tell(self, object event):
         """Leave an event to the owner; return no events of messages."""
@@ -356,7 +355,7 @@ cdef class Http2Core:
             self.count_control_frame()
         if stream is None:
             self._renew(None)
-            return self._tell(FrameWithoutStream(RLW_H2_DATA, head.stream))
+            return self._tell(Frame(RLW_H2_DATA, 0, head.stream, b""))
         if not stream.receiving or head.size > stream.receive_window:
             self._renew(None)
             if not stream.receiving:
@@ -396,7 +395,7 @@ cdef class Http2Core:
                 error = DecodeError("the stream ends inside a message")
                 self.frame_event = StreamFailed(stream.number, error)
             else:
-                self.frame_event = StreamEnded(stream)
+                self.frame_event = Frame(RLW_H2_DATA, RLW_H2_END_STREAM, stream.number, b"")
         if self._renew(stream):
             events = events + [None]
         return events
@@ -510,7 +509,7 @@ cdef class Http2Core:
             return []
         stream = self.streams.get(head.stream)
         if stream is None:
-            return self._tell(FrameWithoutStream(RLW_H2_WINDOW_UPDATE, head.stream))
+            return self._tell(Frame(RLW_H2_WINDOW_UPDATE, 0, head.stream, b""))
         if rlw_h2_open_window(c, &stream.send_window) != RLW_OK:
             return self._tell(StreamFailed(head.stream, frame_fault(c, head, start)))
         self._queue(stream)
@@ -529,7 +528,7 @@ cdef class Http2Core:
             raise Http2Error(
                 f"SETTINGS_INITIAL_WINDOW_SIZE {window} opens the window of stream {full} to "
                 "2**31 bytes or more", FLOW_CONTROL_ERROR)
-        return self._tell(Settings(values))
+        return self._tell(Frame(RLW_H2_SETTINGS, 0, 0, values))
 
     cdef list _header_block(self, const rlw_h2_head *head, const uint8_t *data, size_t size):
         """HEADERS and CONTINUATION (sections 6.2 and 6.10)."""
@@ -554,8 +553,7 @@ cdef class Http2Core:
         if self._block is not None:
             block = bytes(self._block) + block
         self._block, self.rules.block = None, 0
-        return self._tell(
-            HeaderBlock(head.stream, block, bool(self._block_flags & RLW_H2_END_STREAM)))
+        return self._tell(Frame(RLW_H2_HEADERS, self._block_flags, head.stream, block))
 
     # Sending.
 

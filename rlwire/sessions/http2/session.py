@@ -19,14 +19,11 @@ from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.http2 import events
 from rlwire.sessions.http2.core import Http2Core, Stream, wrong_length
-from rlwire.sessions.http2.events import Fields, StreamEvent
+from rlwire.sessions.http2.events import Fields
 from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
 RESETS_ALLOWED: Final = 1000
 """Streams that may be reset in addition to those that end normally; 50 more each second."""
-
-STREAM_WINDOW: Final = 4 * 1024 * 1024
-"""Receive window of one stream, in bytes."""
 
 PING_TIMEOUT: Final = 60.0
 """Seconds for the reply to a ping."""
@@ -61,18 +58,10 @@ class Http2Stream(Stream):
 
 
 class Http2Session(Layer):
-    """One end of a connection. A subclass reacts to events of streams, in `on_stream`.
+    """One end of a connection; a subclass reacts to what happens to streams, in `on_` methods.
 
-    Args:
-        limits: ``received`` for messages, ``header`` for header lists, ``unsent`` for the send
-            queue.
-        max_sent: limit on a sent message in bytes; by default that on received ones.
-        max_streams: streams that the peer may have open at a time.
-        ping_interval: seconds of silence before a ping; None for never.
-
-    Attributes:
-        peer_max_streams: streams that this side may have open at a time.
-        drain_requested: whether the next `send` or `tick` first calls `drain`.
+    `max_streams` limits the streams that the peer may have open at a time, `peer_max_streams` those
+    of this side. `ping_interval` is the silence before a ping, in seconds.
     """
 
     active = True
@@ -90,13 +79,9 @@ class Http2Session(Layer):
         limits = limits or DEFAULT
         received = min(limits.received, limits.message)
         max_sent = received if max_sent is None else max_sent
-        for name, most in (("max_sent", max_sent), ("max_streams", max_streams)):
-            if not isinstance(most, int) or not 0 < most < 2**31:
-                raise ValueError(f"{name} must be positive and less than 2**31, not {most!r}")
-        if ping_interval is not None and not ping_interval > 0:
-            raise ValueError(f"ping_interval must be positive or None, not {ping_interval!r}")
-        whole = min(max(received, STREAM_WINDOW) + 65535, _ALL)
-        self.core = Http2Core(client, limits, STREAM_WINDOW, whole)
+        if not isinstance(max_sent, int) or not 0 < max_sent < 2**31:
+            raise ValueError(f"max_sent must be positive and less than 2**31, not {max_sent!r}")
+        self.core = Http2Core(client, limits)
         self.core.max_sent = max_sent
         self.client = client
         self.limits = limits
@@ -106,7 +91,8 @@ class Http2Session(Layer):
         self.peer_max_streams = 2**31
         self._ping_interval = ping_interval
         self.phase = _OPENING
-        self.drain_requested = self.draining = False
+        self.drain_requested = False  # the next `send` or `tick` first calls `drain`
+        self.draining = False
         self._goaway = False  # sent or received: no new streams
         self._last_theirs = 0  # the highest stream number of the peer
         self._last_accepted = 0  # GOAWAY's number, which never increases
@@ -125,18 +111,32 @@ class Http2Session(Layer):
         if client:
             self.core.control_output.append(self.core.preface())
 
-    def on_stream(self, event: StreamEvent) -> list[Any]:
-        """React to an event; return events for the user."""
+    def on_opened(self) -> None:
+        """React to the peer's first settings."""
+
+    def on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
+        """React to headers or trailers; like the following, return events for the user."""
+        raise NotImplementedError
+
+    def on_end(self, stream: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def on_reset(self, stream: Any, code: int, text: str = "") -> list[Any]:
+        raise NotImplementedError
+
+    def on_fault(self, stream: Any, error: RlwireError) -> list[Any]:
+        """React to a broken rule on a stream, which is still open."""
+        raise NotImplementedError
+
+    def on_late(self, stream: Any, code: str, text: str) -> None:
+        raise NotImplementedError
+
+    def on_layer_failed(self, stream: Any, error: RlwireError) -> list[Any]:
         raise NotImplementedError
 
     @property
     def message_number(self) -> int:
         return self.core.message_number
-
-    @property
-    def streams(self) -> dict[int, Any]:
-        """Open streams by number."""
-        return self.core.streams
 
     # Receiving.
 
@@ -183,63 +183,64 @@ class Http2Session(Layer):
                 found = self.core.receive_rest()
             self.unread = self.core.unread
             if self.core.frame_event is not None:
-                for event in self._react():
-                    found = found + self.on_stream(event)
+                found = found + self._react()
                 self._end_if_unused()
             return found
         except (Http2Error, LimitExceeded) as error:
             self._fail(error)
             raise
 
-    def _react(self) -> list[StreamEvent]:
-        """React to the core's `frame_event`; return those of streams."""
+    def _react(self) -> list[Any]:
+        """React to the core's `frame_event`; return events for the user."""
         event, self.core.frame_event = self.core.frame_event, None
-        if type(event) is events.ControlFrame:
-            return self._control(*event)
-        if type(event) is events.HeaderBlock:
-            return self._headers(*event)
-        if type(event) is events.FrameWithoutStream:
-            return self._without_stream(*event)
-        if type(event) is events.Settings:
-            return self._settings(*event)
-        return self._stream_failed(*event) if type(event) is events.StreamFailed else [event]
-
-    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[StreamEvent]:
-        if kind == frames.RST_STREAM:
-            stream = self.core.streams.get(number)
-            if stream is None:
-                return self._without_stream(kind, number)
-            self._count_reset()  # CVE-2023-44487
-            self.core.drop(stream)
-            return [events.StreamReset(stream, int.from_bytes(payload, "big"), "")]
-        if kind == frames.PING:
+        if type(event) is events.StreamFailed:
+            return self._stream_failed(*event)
+        if type(event) is events.LayerFailed:
+            return self.on_layer_failed(*event)
+        kind, flags, number, payload = event
+        stream = self.core.streams.get(number)
+        if kind == frames.HEADERS:
+            return self._headers(number, payload, bool(flags & frames.END_STREAM))
+        if kind == frames.SETTINGS:
+            if not flags & frames.ACK:
+                self._settings(payload)
+        elif kind == frames.PING:
             if not flags & frames.ACK:
                 self.core.control_output.append(frames.ping(payload, True))
             elif payload == _DRAINING:
                 self._stop_accepting()
             self._pinged_at = None
-        return self._peer_drains(payload) if kind == frames.GOAWAY else []
+        elif kind == frames.GOAWAY:
+            return self._peer_drains(payload)
+        elif stream is None:
+            self._without_stream(kind, number)
+        elif kind == frames.DATA:
+            return self.on_end(stream)
+        elif kind == frames.RST_STREAM:
+            self._count_reset()  # CVE-2023-44487
+            self.core.drop(stream)
+            return self.on_reset(stream, int.from_bytes(payload, "big"))
+        return []
 
-    def _settings(self, values: dict[int, int]) -> list[StreamEvent]:
+    def _settings(self, values: dict[int, int]) -> None:
         self.core.control_output.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
         if frames.HEADER_TABLE_SIZE in values:
             self._hpack.resize(values[frames.HEADER_TABLE_SIZE])
         self.peer_max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self.peer_max_streams)
-        if self.opened:
-            return []
-        self.phase = _OPEN
-        self.core.send_error = None
-        self.on_stream(events.Opened())
-        if self.draining:
-            self._begin_to_drain()
-        return []
+        if not self.opened:
+            self.phase = _OPEN
+            self.core.send_error = None
+            self.on_opened()
+            if self.draining:
+                self._begin_to_drain()
 
-    def _headers(self, number: int, block: bytes, end: bool) -> list[StreamEvent]:
+    def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
         fields = self._hpack.decode(block)  # in any case: HPACK has state
         stream = self.core.streams.get(number)
         if stream is None:
             if self.client or number <= self._last_theirs:
-                return self._without_stream(frames.HEADERS, number)
+                self._without_stream(frames.HEADERS, number)
+                return []
             stream = self._accept(number)
             if stream is None:
                 return []
@@ -252,7 +253,7 @@ class Http2Session(Layer):
             self._check_length(stream, fields, end)
         except Http2Error as error:
             return self._stream_failed(number, error)
-        return [events.HeadersReceived(stream, fields, end)]
+        return self.on_headers(stream, fields, end)
 
     def _accept(self, number: int) -> Http2Stream | None:
         """Return the client's new stream, or None if it is refused."""
@@ -284,7 +285,7 @@ class Http2Session(Layer):
         if end and stream.content_length not in (-1, stream.received):
             raise wrong_length(stream)
 
-    def _without_stream(self, kind: int, number: int) -> list[StreamEvent]:
+    def _without_stream(self, kind: int, number: int) -> None:
         name = frames.TYPES[kind]
         ours = number & 1 == self.client
         if number >= self._next_ours if ours else number > self._last_theirs:
@@ -296,34 +297,32 @@ class Http2Session(Layer):
                 f"{name} on stream {number}, which is closed (section 5.1)", frames.STREAM_CLOSED
             )
         self.core.count_control_frame()
-        return []
 
-    def _peer_drains(self, payload: bytes) -> list[StreamEvent]:
+    def _peer_drains(self, payload: bytes) -> list[Any]:
         # Section 6.8: the peer has ignored streams above `last`.
         last = int.from_bytes(payload[:4], "big") & _ALL
         text = payload[8:].decode("utf-8", "replace")
         self._goaway = True
-        found: list[StreamEvent] = []
+        found: list[Any] = []
         for stream in list(self.core.streams.values()):
             if stream.number & 1 == self.client and stream.number > last:
                 self.core.drop(stream)
-                found.append(events.StreamReset(stream, frames.REFUSED_STREAM, text))
+                found += self.on_reset(stream, frames.REFUSED_STREAM, text)
         return found
 
-    def _stream_failed(self, number: int, error: RlwireError) -> list[StreamEvent]:
-        """Count a fault of one stream, and return its event. Section 5.4.2: others continue."""
+    def _stream_failed(self, number: int, error: RlwireError) -> list[Any]:
+        """Count a fault of one stream. Section 5.4.2: others continue."""
         self._count_reset()  # CVE-2025-8671
         if number in self.core.streams:
-            return [events.StreamFailed(number, error)]
+            return self.on_fault(self.core.streams[number], error)
         code = error.code if isinstance(error, Http2Error) else frames.PROTOCOL_ERROR
         self.reset(number, code)
         return []
 
     def malformed(self, stream: Stream, text: str) -> list[Any]:
         """React to header fields that break a rule of section 8."""
-        self._count_reset()
         error = Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, stream.number)
-        return self.on_stream(events.StreamFailed(stream.number, error))
+        return self._stream_failed(stream.number, error)
 
     # Sending.
 
@@ -418,7 +417,7 @@ class Http2Session(Layer):
             if self._is_blocked(stream, now):
                 self._count_reset()
                 text = f"the peer did not open its flow-control window within {WRITE_TIMEOUT:g} s"
-                self.on_stream(events.StreamLate(stream, True, text))
+                self.on_late(stream, "UNAVAILABLE", text)
         self._keep_alive(now)
         for stream in list(self.core.streams.values()):
             if stream.timeout is not None and self.phase is not _CLOSED:
@@ -426,7 +425,7 @@ class Http2Session(Layer):
                 if now >= stream.due:
                     text = f"the call exceeded its timeout of {stream.timeout} s"
                     stream.timeout = None
-                    self.on_stream(events.StreamLate(stream, False, text))
+                    self.on_late(stream, "DEADLINE_EXCEEDED", text)
         if self.core.streams or self.client:
             self._unused_since = None
         elif self._unused_since is None:

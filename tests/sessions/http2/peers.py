@@ -2,11 +2,25 @@
 
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
+from rlwire.errors import EncodeError
 from rlwire.sessions.grpc.server import GrpcServerSession
+from rlwire.sessions.layer import Layer
 from rlwire.streams import FrameReader
 from tests.ends import frames_in
 
 METHOD = "/rlwire.test.Echo/Talk"
+
+
+class RawMessages(Layer):
+    """A layer in a gRPC call, whose events are the messages, as buffers."""
+
+    def receive(self, message):
+        return [message]
+
+    def send(self, event):
+        if isinstance(event, int):
+            raise EncodeError("expected a buffer")
+        return event if type(event) is list else [event]
 
 
 def frames_of(buffers):

@@ -8,13 +8,23 @@ from rlwire.codecs.http2.frames import Http2Error
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, GrpcRawMessages
+from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession
 from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
 from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES
 from rlwire.sessions.http2.session import RESETS_ALLOWED
 from tests.memory import at_most
 from tests.raising import raised, raised_with
-from tests.sessions.http2.peers import METHOD, Raw, begin, block, data, fields, message, raw_server
+from tests.sessions.http2.peers import (
+    METHOD,
+    Raw,
+    RawMessages,
+    begin,
+    block,
+    data,
+    fields,
+    message,
+    raw_server,
+)
 
 
 def reported(raw):
@@ -109,7 +119,7 @@ def test_flood_of_streams_ended_at_once_is_stopped(name):
     make, flags = ENDED_AT_ONCE[name]
     assert flood(raw, make, flags) == RESETS_ALLOWED
     assert reported(raw) == "ENHANCE_YOUR_CALM"
-    assert len(raw.session.streams) <= 1
+    assert len(raw.session.core.streams) <= 1
 
 
 def test_streams_beyond_the_maximum_are_reset():
@@ -117,10 +127,10 @@ def test_streams_beyond_the_maximum_are_reset():
     raw = raw_server(max_streams=2)
     assert len(raw.say(begin(1), begin(3), begin(5))) == 2
     assert [(kind, number) for kind, _, number, _ in raw.hear()] == [(frames.RST_STREAM, 5)]
-    assert set(raw.session.streams) == {1, 3}
+    assert set(raw.session.core.streams) == {1, 3}
     assert flood(raw, first=7) == RESETS_ALLOWED - 1
     assert reported(raw) == "ENHANCE_YOUR_CALM"
-    assert set(raw.session.streams) == {1, 3}
+    assert set(raw.session.core.streams) == {1, 3}
 
 
 def test_closed_calls_reset_the_flood_budget():
@@ -147,7 +157,7 @@ def test_reply_ends_streams_that_the_client_leaves_half_open():
             assert sign is BEGUN
             raw.session.send((call, Last(OK, [b"answer"])))
             raw.hear()
-    assert not raw.session.streams
+    assert not raw.session.core.streams
     assert not raw.session.closed
     assert raw.session.core.assembling == 0
     assert len(raw.session._reset_by_us) <= 256
@@ -257,7 +267,7 @@ def test_replies_held_by_closed_windows_are_bounded():
 
 
 def test_requests_held_by_closed_windows_are_bounded():
-    session = GrpcClientSession(GrpcRawMessages(), METHOD, limits=Limits(unsent=50_000))
+    session = GrpcClientSession(RawMessages(), METHOD, limits=Limits(unsent=50_000))
     raw = Raw(session)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     raw.hear()
@@ -293,6 +303,6 @@ def test_unfinished_messages_are_bounded_in_memory():
             raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0\1\x86\xa0x"))
             raw.hear()
     assert raw.session.core.assembling == 200_000
-    for call in list(raw.session.streams.values()):
+    for call in list(raw.session.core.streams.values()):
         raw.session.core.drop(call)
     assert raw.session.core.assembling == 0

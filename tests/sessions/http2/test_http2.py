@@ -9,7 +9,7 @@ from rlwire.codecs.http2.frames import Http2Error
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
+from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 from rlwire.streams import NOTHING, StreamCore
 from rlwire.transports.sockets import Timeouts
@@ -17,6 +17,7 @@ from tests.raising import raised, raised_with
 from tests.sessions.http2.peers import (
     METHOD,
     Raw,
+    RawMessages,
     begin,
     block,
     data,
@@ -41,7 +42,7 @@ def answer(given, number=1, end=False):
 
 
 def raw_client(settings=None, **options):
-    raw = Raw(GrpcClientSession(GrpcRawMessages(), METHOD, **options))
+    raw = Raw(GrpcClientSession(RawMessages(), METHOD, **options))
     raw.say(frames.settings(settings or {}))
     raw.began = raw.hear()
     return raw
@@ -75,7 +76,7 @@ READS = {
 def test_messages_that_fill_a_read_are_received_as_those_in_pieces(name):
     found = []
     for chunk in (2**20, 1000):
-        session = GrpcClientSession(GrpcRawMessages(), METHOD, limits=Limits(received=25_000))
+        session = GrpcClientSession(RawMessages(), METHOD, limits=Limits(received=25_000))
         core = StreamCore(session, "the peer", Timeouts())
         core.begin(5.0)
         events: list = []
@@ -182,7 +183,7 @@ def test_stream_error_resets_only_its_stream(name):
     assert [(number, frames.code_name(int.from_bytes(p, "big"))) for _, _, number, p in resets] == [
         (1, OTHER_CODES.get(name, "PROTOCOL_ERROR"))
     ]
-    assert 1 not in raw.session.streams
+    assert 1 not in raw.session.core.streams
 
 
 def test_sent_frames_have_only_flags_of_their_type():
@@ -230,7 +231,7 @@ def test_smaller_header_table_is_announced_before_its_use():
 
 def test_settings_are_the_first_frame_of_both_sides():
     """3.4: a client's preface, and SETTINGS of either side, MUST be the first."""
-    words = b"".join(map(bytes, GrpcClientSession(GrpcRawMessages(), METHOD).output()))
+    words = b"".join(map(bytes, GrpcClientSession(RawMessages(), METHOD).output()))
     assert words.startswith(frames.PREFACE)
     assert frames.frame_head(words, 24)[1:] == (frames.SETTINGS, 0, 0)
     server = Raw(GrpcServerSession())

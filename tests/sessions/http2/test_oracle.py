@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.headers import Headers
 from rlwire.sessions.http2.core import Http2Core, Stream
-from rlwire.sessions.http2.events import HeaderBlock, Settings
+from rlwire.sessions.http2.events import Frame
 
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "b")]
 SIZES = st.one_of(st.integers(0, 300), st.sampled_from([16_379, 16_384, 40_000, 70_000]))
@@ -28,11 +28,13 @@ class Ours(Http2Core):
     def receive(self, frame):
         messages = [each[1] for each in super().receive(frame) if each is not None]
         event, self.frame_event = self.frame_event, None
-        if isinstance(event, HeaderBlock):
-            self.lists.append((event.number, self.fields.decode(event.block), event.end))
-            if event.number not in self.streams:
-                self.add(Stream(event.number))
-        elif isinstance(event, Settings):
+        kind, flags, number, payload = event if isinstance(event, Frame) else (-1, 0, 0, b"")
+        if kind == http2.HEADERS:
+            end = bool(flags & http2.END_STREAM)
+            self.lists.append((number, self.fields.decode(payload), end))
+            if number not in self.streams:
+                self.add(Stream(number))
+        elif kind == http2.SETTINGS and not flags & http2.ACK:
             self.control_output.append(http2.frame(http2.SETTINGS, http2.ACK, 0))
         return messages
 
