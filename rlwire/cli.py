@@ -19,9 +19,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import rlwire
 from rlwire import _options
@@ -128,43 +127,12 @@ class _Failed(Exception):
     """A failure in one line, for standard error."""
 
 
-@dataclass(frozen=True)
-class _CommandOptions:
-    """Options of both commands.
-
-    Attributes:
-        log_level: level of the log on standard error.
-    """
-
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
-
-
-@dataclass(frozen=True)
-class _ServeOptions(_CommandOptions):
-    """Options of ``rlwire serve``.
-
-    Attributes:
-        drain: after SIGINT or SIGTERM, reject new clients and wait this long for episodes to end; a
-            second signal stops at once (default: stop at once).
-    """
-
-    drain: _options.Seconds | None = None
-
-
-@dataclass(frozen=True)
-class _PlayOptions(_CommandOptions):
-    """Options of ``rlwire play``.
-
-    Attributes:
-        episodes: number of episodes.
-    """
-
-    episodes: _options.Positive = 1
-
-
-_OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
-
-
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_OWN: Final = {"server": ("drain", "log_level"), "player": ("episodes", "log_level")}
+_DRAIN: Final = (
+    "after SIGINT or SIGTERM, reject new clients and wait this long for episodes to end; a second "
+    "signal stops at once (default: stop at once)"
+)
 _PUBLIC_HEADERS: Final = (
     *("dm_env_rpc", "http2", "msgpack", "perlert", "rfb", "rllink", "rlwire", "rlx", "shm"),
     "websocket",
@@ -177,6 +145,13 @@ _HEADERS: Final = (
 
 def _named(name: str, text: str) -> tuple[str, str]:
     return name, text
+
+
+def _parsed(read: Callable[[str], Any], text: str) -> Any:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) -> None:
@@ -195,16 +170,26 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         names += ", algorithm:NAME, or rllib:NAME"
     parser.add_argument("target", metavar="TARGET", help=f"{target}: {names}")
     parser.add_argument("url", metavar="URL", help=f"{where}; its query may have options too")
+    levels = "level of the log on standard error (default: INFO)"
+    add = parser.add_argument
+    add("--log-level", choices=_LEVELS, default="INFO", metavar="|".join(_LEVELS), help=levels)
+    if side == "server":
+        seconds = functools.partial(_parsed, _options.positive_float)
+        add("--drain", type=seconds, metavar="SECONDS", help=_DRAIN)
+    else:
+        count = functools.partial(_parsed, _options.positive)
+        number = "number of episodes (default: 1)"
+        add("--episodes", type=count, default=1, metavar="N", help=number)
     scheme = "" if record is None else record.scheme
     own = _options.options_of(None if record is None else record.options.get(side))
     shared = {**_options.options_of(_options.StreamServerOptions)}
     shared |= _options.options_of(_options.StreamClientOptions)
     first = parser.add_argument_group(f"options of {scheme}://")
     last = parser.add_argument_group("limits, connections, timeouts and TLS")
-    for option in (*_options.options_of(_OWN[side]).values(), *own.values()):
+    for option in own.values():
         if option.read is None:
             continue
-        group = parser if option.name not in own else last if option.name in shared else first
+        group = last if option.name in shared else first
         more = "; may be repeated" if option.many else ""
         takes: dict[str, Any] = {"action": "append_const", "const": (option.name, "true")}
         if option.metavar:
@@ -235,7 +220,7 @@ def _unknown(given: argparse.Namespace, word: str) -> str:
     if not word.startswith("--") or getattr(given, "record", None) is None:
         return f"{given.command} has no option {word}"
     name = word[2:].partition("=")[0].replace("-", "_")
-    own = _options.options_of(_OWN[given.side])
+    own = _OWN[given.side]
     return _options.unknown(given.record.options, given.side, given.record.scheme, name, own)
 
 
@@ -295,22 +280,22 @@ def _of_module(run: Callable[..., int | None], level: str, given: argparse.Names
 
 
 def _serve(given: argparse.Namespace) -> None:
-    make, url, keywords, own = _begin(given, "server")
+    make, url, keywords = _begin(given, "server")
     with _in_one_line("exec_module"):
         server = make(given.target, url, **keywords)
         level = logging.getLevelName(logging.getLogger().level)
         server.initializer = functools.partial(_set_up_log, level)
         server.check()
-        server.serve_forever(**own)
+        server.serve_forever(given.drain)
 
 
 def _play(given: argparse.Namespace) -> int:
     from rlwire.serving.stopping import interrupting
 
-    play, url, keywords, own = _begin(given, "player")
+    play, url, keywords = _begin(given, "player")
     try:
         with _in_one_line("reset", "step"), interrupting():
-            totals = play(given.target, url, **own, **keywords)
+            totals = play(given.target, url, episodes=given.episodes, **keywords)
     except KeyboardInterrupt:
         logger.info("stopped by a signal")
         return 128 + signal.SIGINT
@@ -319,27 +304,21 @@ def _play(given: argparse.Namespace) -> int:
     return 0
 
 
-def _begin(
-    given: argparse.Namespace, side: Side
-) -> tuple[Callable[..., Any], URL, dict[str, Any], dict[str, Any]]:
-    """Set up the log and ``sys.path``; return function, URL, its options and the command's own."""
+def _begin(given: argparse.Namespace, side: Side) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
+    """Set up the log and ``sys.path``; return the function, the URL and its options."""
     from rlwire._options import resolve
     from rlwire.urls import parse_url
 
     # For agents in the current folder; last, since a `copy.py` there must not replace Python's own.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
-    own = _options.options_of(_OWN[side])
+    _set_up_log(given.log_level)
     try:
-        texts = [pair for pair in given.texts if pair[0] in own]
-        command = _options.keywords(_OWN, side, "rlwire", texts)
-        _set_up_log(command.pop("log_level", "INFO"))
         url = parse_url(given.url)
-        rest = [pair for pair in given.texts if pair[0] not in own]
-        found = resolve(url.replace(options=(*url.options, *rest)), side, {})
+        found = resolve(url.replace(options=(*url.options, *given.texts)), side, {})
     except ValueError as error:
         given.parser.error(str(error))
-    return *found, command
+    return found
 
 
 def _set_up_log(level: str) -> None:
