@@ -120,9 +120,9 @@ def connect(url: str | URL, **options: Any) -> Any:
     from rlwire._options import resolve
     from rlwire.urls import naming_protocol
 
-    begin, where, keywords = resolve(url, "client", options)
+    make_client, where, keywords = resolve(url, "client", options)
     with naming_protocol(where):
-        return begin(where, **keywords)
+        return make_client(where, **keywords).__enter__()
 
 
 @_imports.without_imports

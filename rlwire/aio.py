@@ -95,11 +95,11 @@ def connect(url: str | URL, **options: Any) -> Connecting:
     """
     from rlwire._options import resolve  # imports asyncio and ssl
 
-    begin, where, keywords = resolve(url, "client", options, "async_")
+    make_client, where, keywords = resolve(url, "client", options, "async_")
 
     async def connected() -> Any:
         with naming_protocol(where):
-            return await begin(where, **keywords)
+            return await make_client(where, **keywords).__aenter__()
 
     return Connecting(connected)
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlwire import _imports
-from rlwire.limits import Limits
+from rlwire.limits import MAXIMA, Limits
 
 __all__ = [
     "ConnectionClosed",
@@ -162,9 +162,6 @@ class DecodeError(RlwireError, ValueError):
         self.path = path
 
 
-# The largest values that `Limits` accepts.
-_CEILINGS = {"depth": 500, "dims": 32}
-_DATAGRAM = 65_507  # bytes of UDP over IPv4
 _ENCRYPTION = 64  # bytes that encryption adds at most
 
 
@@ -218,16 +215,17 @@ class LimitExceeded(RlwireError, ValueError):
 def _how_to_raise(limit: str, maximum: int, size: int, raise_it: str) -> str:
     """Return how to raise a limit; empty if users cannot."""
     if limit == "datagram":
-        if max(size, maximum + _ENCRYPTION) > _DATAGRAM:
+        most = MAXIMA["datagram"]
+        if max(size, maximum + _ENCRYPTION) > most:
             return (
-                f"UDP datagrams hold at most {_DATAGRAM} bytes: scale, crop or round (--decimals) "
+                f"UDP datagrams hold at most {most} bytes: scale, crop or round (--decimals) "
                 "the observation, or use a stream protocol, such as dm_env_rpc or RLX"
             )
         return (
             "send less (fewer decimals, a smaller observation), or raise it at both ends, with "
-            f"limits=Limits(datagram=N) and --limits.datagram N, up to {_DATAGRAM}"
+            f"limits=Limits(datagram=N) and --limits.datagram N, up to {most}"
         )
-    if limit in Limits.__dataclass_fields__ and maximum < _CEILINGS.get(limit, 2**31 - 1):
+    if limit in Limits.__dataclass_fields__ and maximum < MAXIMA.get(limit, 2**31 - 1):
         return f"{raise_it}: limits=Limits({limit}=N), --limits.{limit}"
     if limit in ("max_sent", "backlog"):
         return f"{raise_it}: {limit}=N"

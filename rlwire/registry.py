@@ -37,7 +37,8 @@ class Protocol:
             ``server(environment, url, **options)``, ``client(url, **options)``, ``async_client(url,
             **options)`` and ``endpoint(url, **options)``. If the environment connects, it has
             ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs, ...)`` and
-            ``play(environment, url, ...)``. A function may be missing, or be a name,
+            ``play(environment, url, ...)``. A client connects when its ``with`` or ``async with``
+            begins. A function may be missing, or be a name,
             ``"package.module:name"``, which is imported on its first call. ``OPTIONS`` maps each
             side (server, client, environment, listener, player) to its dataclass of options.
             ``dissector`` is a `rlwire.recording.dissecting.Dissector`, for `rlwire inspect`.

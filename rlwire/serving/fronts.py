@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rlwire._options import LearningOptions
@@ -17,20 +17,6 @@ from rlwire.errors import without_secret
 from rlwire.registry import LEARNERS
 from rlwire.serving.serving import BackgroundServer
 from rlwire.urls import URL
-
-
-def clients(
-    blocking: type[Any], looped: type[Any]
-) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
-    """Return a front module's ``client`` and ``async_client``, which create and connect one."""
-
-    def client(url: URL, **options: Any) -> Any:
-        return blocking(url, **options).__enter__()
-
-    async def async_client(url: URL, **options: Any) -> Any:
-        return await looped(url, **options).__aenter__()
-
-    return client, async_client
 
 
 def with_settings(target: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
