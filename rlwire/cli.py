@@ -20,15 +20,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import rlwire
 from rlwire import _options
 from rlwire.errors import RlwireError
-
-if TYPE_CHECKING:
-    from rlwire.registry import Protocol, Side
-    from rlwire.urls import URL
+from rlwire.registry import Protocol, Side, protocol, protocols
+from rlwire.serving.stopping import interrupting
+from rlwire.urls import URL, parse_url
 
 __all__ = ["main"]
 
@@ -156,8 +155,6 @@ def _parsed(read: Callable[[str], Any], text: str) -> Any:
 
 def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) -> None:
     """Add the arguments, and the options of the URL's protocol."""
-    from rlwire.registry import protocols
-
     record = _protocol_of(arguments)
     target = "an environment, an agent or a policy" if record is None else record.served
     where = "where to listen; port 0 lets the system choose"
@@ -210,8 +207,6 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
 
 def _unknown(given: argparse.Namespace, word: str) -> str:
     """Return the error text for an unknown option, or for an invalid URL."""
-    from rlwire.urls import parse_url
-
     if "url" in given:
         try:
             parse_url(given.url)
@@ -226,8 +221,6 @@ def _unknown(given: argparse.Namespace, word: str) -> str:
 
 def _protocol_of(arguments: list[str]) -> Protocol | None:
     """Return the protocol of the last URL in the arguments."""
-    from rlwire.registry import protocol
-
     for word in reversed(arguments):
         found = re.match(r"([a-z][a-z0-9._-]*)(\+[a-z]+)*://", word)
         with contextlib.suppress(ValueError):
@@ -290,8 +283,6 @@ def _serve(given: argparse.Namespace) -> None:
 
 
 def _play(given: argparse.Namespace) -> int:
-    from rlwire.serving.stopping import interrupting
-
     play, url, keywords = _begin(given, "player")
     try:
         with _in_one_line("reset", "step"), interrupting():
@@ -306,16 +297,13 @@ def _play(given: argparse.Namespace) -> int:
 
 def _begin(given: argparse.Namespace, side: Side) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
     """Set up the log and ``sys.path``; return the function, the URL and its options."""
-    from rlwire._options import resolve
-    from rlwire.urls import parse_url
-
     # For agents in the current folder; last, since a `copy.py` there must not replace Python's own.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     _set_up_log(given.log_level)
     try:
         url = parse_url(given.url)
-        found = resolve(url.replace(options=(*url.options, *given.texts)), side, {})
+        found = _options.resolve(url.replace(options=(*url.options, *given.texts)), side, {})
     except ValueError as error:
         given.parser.error(str(error))
     return found
