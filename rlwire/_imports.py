@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
@@ -92,29 +91,6 @@ def version_of_package() -> str:
         return version("rlwire")
     except PackageNotFoundError:  # a checkout that is not installed
         return "0+unknown"
-
-
-def missing_packages(extra: str) -> list[str]:
-    """Return what the extra needs on every platform and is not installed."""
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        required = distribution("rlwire").requires or []
-    except PackageNotFoundError:  # a checkout that is not installed
-        return []
-    found: list[str] = []
-    for each in required:
-        wanted = re.fullmatch(r"([\w.-]+)(?:\[([\w,-]+)\])?[^;]*; extra == .(\w+).", each)
-        if wanted is None or wanted[3] != extra:
-            continue
-        if wanted[1] == "rlwire":
-            found += [name for of in wanted[2].split(",") for name in missing_packages(of)]
-            continue
-        try:
-            distribution(wanted[1])
-        except PackageNotFoundError:
-            found.append(wanted[1])
-    return found
 
 
 def install_command(extra: str) -> str:

@@ -300,9 +300,7 @@ class MissingExtra(RlwireError, ImportError):
     """An optional dependency is not installed. The message has the command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        others = [name for name in _imports.missing_packages(extra) if name != package]
-        text = f"{package} is not installed" + (f", nor {', '.join(others)}" if others else "")
-        super().__init__(f"{text}: {_imports.install_command(extra)}")
+        super().__init__(f"{package} is not installed: {_imports.install_command(extra)}")
         self.package = package
         self.extra = extra
 
