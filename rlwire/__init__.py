@@ -76,7 +76,6 @@ def uninstall(library: str) -> None:
     installing.uninstall(library)
 
 
-@_imports.without_imports
 def serve(target: Any, url: str | URL, **options: Any) -> BackgroundServer:
     """Serve an environment, an agent or a policy in the background; return the running server.
 
@@ -104,7 +103,6 @@ def serve(target: Any, url: str | URL, **options: Any) -> BackgroundServer:
     return server.start()
 
 
-@_imports.without_imports
 def connect(url: str | URL, **options: Any) -> Any:
     """Connect to a server; return the client of the URL's protocol.
 
@@ -125,7 +123,6 @@ def connect(url: str | URL, **options: Any) -> Any:
         return make_client(where, **keywords).__enter__()
 
 
-@_imports.without_imports
 def make(
     url: str | URL,
     *,
@@ -165,7 +162,6 @@ def make(
     return connected(url, spaces, copy=copy, render_mode=render_mode, options=options)
 
 
-@_imports.without_imports
 def make_vec(
     environment: Any,
     num_envs: int | None = None,
@@ -222,7 +218,6 @@ def make_vec(
         return VecEnv(envs) if sb3 else envs
 
 
-@_imports.without_imports
 def listen(
     url: str | URL,
     *,
@@ -260,7 +255,6 @@ def listen(
     return listening(url, 1, (like, observation_space, action_space), options)[0]
 
 
-@_imports.without_imports
 def listen_vec(
     url: str | URL,
     num_envs: int,
@@ -286,7 +280,6 @@ def listen_vec(
     return listening(url, num_envs, spaces, options, mode=autoreset_mode, copy=copy)
 
 
-@_imports.without_imports
 def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any) -> list[float]:
     """Play episodes with the agent or policy at a URL; return the total reward of each.
 

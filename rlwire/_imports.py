@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
-from typing import Any, ParamSpec, TypeVar
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+from typing import Any
 
 
 def use_compiled_modules(path: list[str]) -> None:
@@ -115,19 +111,3 @@ def install_command(extra: str) -> str:
         elif os.path.exists(path := url.removeprefix("file://")):  # a checkout or a wheel
             what = f"{path}[{extra}]"
     return f"pip install '{what}'"
-
-
-def without_imports(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Leave the chain of imports out of the traceback of a `MissingExtra`."""
-
-    @functools.wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return function(*args, **kwargs)
-        except ImportError as error:
-            if not hasattr(error, "extra"):
-                raise
-            missing = error.with_traceback(None)
-        raise missing
-
-    return call

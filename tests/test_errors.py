@@ -94,14 +94,6 @@ def test_use_without_its_package_names_the_extra(module, extra, use, monkeypatch
     assert raised(errors.MissingExtra, use).extra == extra
 
 
-def test_missing_extra_has_a_short_traceback(monkeypatch):
-    monkeypatch.delitem(sys.modules, "rlwire.environments.remote", raising=False)
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(errors.MissingExtra) as caught:
-        rlwire.make("rlx://localhost:1")
-    assert len(caught.traceback) == 2
-
-
 @pytest.mark.parametrize(
     "error",
     [
