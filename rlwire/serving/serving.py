@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import EllipsisType
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from rlwire._options import SecretOptions, StreamServerOptions
 from rlwire.errors import RlwireError, describe, on_error
@@ -66,8 +66,7 @@ class BackgroundServer(ABC):
 
     scheme: str
     """The scheme of its URL; see `rlwire.registry`."""
-    guards: ClassVar[str] = "TLS"
-    """The protection that the warning suggests."""
+    guards = "TLS"  # what the warning suggests
 
     def __init__(self, where: Address) -> None:
         self._where = where
@@ -299,8 +298,10 @@ class StreamServer(BackgroundServer):
         self._workers = workers
         self._loop_factory = options.loop_factory
         self._encrypted = tls is not None
-        has_secret = isinstance(options, SecretOptions) and options.auth is not None
-        self._guarded = self._encrypted or has_secret
+        self._guarded = self._encrypted
+        if isinstance(options, SecretOptions):
+            self.guards = "TLS or a secret (auth=)"
+            self._guarded = self._encrypted or options.auth is not None
         self._settings = ServerSettings(
             tls, timeout, options.max_connections, options.max_connections_per_address,
             self._where.shm, self._recording(options),
