@@ -23,6 +23,7 @@ and what a failed connect raises.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import re
 import reprlib
 import traceback
@@ -54,13 +55,6 @@ __all__ = [
 
 _PATH = 200  # characters
 _TEXT = 2000
-
-
-def _rebuilt(kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    vars(error).update(attributes)
-    return error
 
 
 def shown(text: str, most: int = _PATH) -> str:
@@ -127,7 +121,8 @@ class RlwireError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default pickle calls the class with `args`, which are not those of subclasses.
-        return _rebuilt, (type(self), self.args, vars(self))
+        state = {**vars(self), "args": self.args}
+        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
 
 class EncodeError(RlwireError, ValueError):

@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
 from time import monotonic
@@ -64,8 +64,13 @@ class Workers:
         atexit.register(self.stop)
         track(self)
         with on_error(self.stop):
-            for number in range(count):
-                self._slots.append(_WorkerSlot(number, (self._listener, target, tuple(args))))
+            # In the processes and the threads too: an early Ctrl-C would print a traceback there.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                for number in range(count):
+                    self._slots.append(_WorkerSlot(number, (self._listener, target, tuple(args))))
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def pids(self) -> list[int]:
@@ -128,14 +133,8 @@ class _WorkerSlot:
         theirs, ours = context.Pipe(duplex=False)
         name = f"rlwire worker {self.number}"
         process = context.Process(target=_work, args=(theirs, *self._task), name=name)
-        try:
-            with _sigint_blocked():
-                process.start()
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        with theirs, on_error(ours.close):
+            process.start()
         self.process, self.control = process, ours
 
     def _watch(self, worker: Worker) -> None:
@@ -217,13 +216,3 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
         target(listener, stop, *args)
     finally:
         listener.close()
-
-
-@contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT while a process starts: an early Ctrl-C would print a traceback there."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
