@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("rlwire: interrupted", file=sys.stderr)
         return 130
-    except (RlwireError, OSError, _Failed) as error:
+    except (RlwireError, OSError) as error:
         print(f"rlwire: {error}", file=sys.stderr)
         return 1
 
@@ -120,10 +120,6 @@ _MODULES: Final = {
     ),
     "replay": ("recording.replaying", "INFO", "play a recording against a live peer, and compare"),
 }  # fmt: skip
-
-
-class _Failed(Exception):
-    """A failure in one line, for standard error."""
 
 
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -243,7 +239,7 @@ def _headers(given: argparse.Namespace) -> None:
     name = given.name.replace("-", "_").lower()
     if not (folder / f"{name}.h").is_file():
         known = ", ".join(_PUBLIC_HEADERS).replace("_", "-")
-        raise _Failed(f"no header {given.name!r}; expected one of {known}")
+        raise RlwireError(f"no header {given.name!r}; expected one of {known}")
     text = read(f"{name}.h")
     if "numbers.h" in done:
         text += "\n#if defined(__cplusplus) && defined(RLW_NUMBERS_IMPLEMENTATION)\n"
@@ -315,7 +311,7 @@ def _set_up_log(level: str) -> None:
 
 @contextlib.contextmanager
 def _in_one_line(*methods: str) -> Iterator[None]:
-    """Turn exceptions of user code into `_Failed`; log tracebacks from `methods` as errors."""
+    """Raise exceptions of user code as RlwireError; log tracebacks from `methods` as errors."""
     try:
         yield
     except (RlwireError, OSError):
@@ -325,4 +321,4 @@ def _in_one_line(*methods: str) -> Iterator[None]:
         level = logging.ERROR if called.intersection(methods) else logging.DEBUG
         logger.log(level, "traceback", exc_info=True)
         text = " ".join(str(error).split())
-        raise _Failed(f"{type(error).__name__}: {text}") from error
+        raise RlwireError(f"{type(error).__name__}: {text}") from error
