@@ -124,14 +124,12 @@ def _secret_file(path: str) -> str:
 
 
 def _secret_variable(name: str) -> str:
-    if name not in os.environ:
-        raise ValueError(f"environment variable {name} is not set")
-    return _secret(os.environ[name], name)
+    return _secret(os.environ.get(name, ""), name)
 
 
 def _secret(written: str, where: str) -> str:
     if not written.strip():
-        raise ValueError(f"the secret in {where} is empty")
+        raise ValueError(f"the secret in {where} is empty or missing")
     return written.strip()
 
 

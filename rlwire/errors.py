@@ -62,18 +62,14 @@ def shown(text: str, most: int = _PATH) -> str:
 
     Escapes other characters as `repr` does. Truncates a longer text and appends its length.
     """
-    mark = ""
-    total = len(text)
-    if total > most:
-        mark = f"... ({total} characters)"
-        text = text[: max(0, most - len(mark))]
-    if not text.isprintable():
+    line = text[:most]
+    if not line.isprintable():
         # One by one: repr() of the whole would escape backslashes and quotes as well.
-        text = "".join([c if c.isprintable() else repr(c)[1:-1] for c in text])
-        if len(text) + len(mark) > most:
-            mark = mark or f"... ({total} characters)"
-            text = text[: max(0, most - len(mark))]
-    return text + mark
+        line = "".join([c if c.isprintable() else repr(c)[1:-1] for c in line])
+    if max(len(text), len(line)) <= most:
+        return line
+    mark = f"... ({len(text)} characters)"
+    return line[: max(0, most - len(mark))] + mark
 
 
 _SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
@@ -101,11 +97,9 @@ _brief.maxother = _brief.maxstring = _brief.maxlong = 100
 def quoted(value: object, most: int = 100) -> str:
     """Return a value's `repr`, shortened by `shown`; str and bytes are truncated before."""
     if isinstance(value, (str, bytes)):
-        total = len(value)
-        if total <= most:
-            return shown(repr(value), 10 * most)
         kind = "bytes" if isinstance(value, bytes) else "characters"
-        return shown(repr(value[:most]), 10 * most) + f"... ({total} {kind})"
+        rest = f"... ({len(value)} {kind})" if len(value) > most else ""
+        return shown(repr(value[:most]), 10 * most) + rest
     try:
         text = _brief.repr(value)
     except Exception:  # such as an int with too many digits
