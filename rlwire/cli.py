@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 import rlwire
 from rlwire import _options
 from rlwire.errors import RlwireError
-from rlwire.registry import Protocol, Side, protocol, protocols
+from rlwire.registry import PROTOCOLS, Protocol, Side, protocol
 from rlwire.serving.stopping import interrupting
 from rlwire.urls import URL, parse_url
 
@@ -190,7 +190,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
             takes = {"action": "append", "metavar": option.metavar, "type": named}
         text = (option.help + more).replace("%", "%%")
         group.add_argument(option.flag, dest="texts", help=text, **takes)
-    shown = list(protocols().values()) if record is None else [record]
+    shown = list(PROTOCOLS.values()) if record is None else [record]
     if side == "player":
         shown = [each for each in shown if each.caller == "environment" and side in each.options]
     parser.epilog = "URLs:\n" + "\n".join(

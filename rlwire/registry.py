@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -16,9 +15,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["LEARNERS", "PROTOCOLS", "Protocol", "Side", "examples", "protocol", "protocols"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["LEARNERS", "PROTOCOLS", "Protocol", "Side", "examples", "protocol"]
 
 Side: TypeAlias = Literal["server", "client", "environment", "listener", "player"]
 """Whose options: those of `rlwire.serve`, `connect`, `make`, `listen` and `play`."""
@@ -120,17 +117,6 @@ def protocol(scheme: str) -> Protocol:
     near = difflib.get_close_matches(scheme, [*PROTOCOLS, *_registered()], 1)
     hint = f"did you mean {near[0]}://? Expected" if near else "expected"
     raise ValueError(f"no protocol {scheme!r} is installed; {hint} a URL such as {examples()}")
-
-
-def protocols() -> dict[str, Protocol]:
-    """Return the records of all schemes, rlwire's first; log packages that fail to load."""
-    found = dict(PROTOCOLS)
-    for scheme, entry in _registered().items():
-        try:
-            found[scheme] = _loaded(scheme)
-        except Exception as error:
-            logger.warning("cannot load protocol %r of %s: %s", scheme, entry.value, error)
-    return found
 
 
 @functools.cache

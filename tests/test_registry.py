@@ -298,13 +298,11 @@ class TestRegistry:
         server, url, options = resolve("theirs://localhost?colour=blue", "server", {})
         assert url == URL("theirs", "localhost", 999)
         assert server("it", url, **options) == ("it", url, "blue")
-        assert list(registry.protocols()) == [*PROTOCOLS, "theirs"]
         assert protocol("rlx") is PROTOCOLS["rlx"]
 
-    def test_invalid_entry_points_are_rejected(self, register, caplog):
+    def test_invalid_entry_points_are_rejected(self, register):
         register(("theirs", "rlwire.urls:parse_url"), ("missing", "no_such_module_at_all:X"))
-        assert registry.protocols() == PROTOCOLS
-        assert "'missing' of no_such_module_at_all:X" in caplog.text
+        raised(ModuleNotFoundError, parse_url, "missing://localhost")
         assert "rlwire.urls:parse_url" in str(raised(TypeError, parse_url, "theirs://localhost"))
         assert "'others'" in str(raised(ValueError, parse_url, "others://localhost"))
 
