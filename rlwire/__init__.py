@@ -42,10 +42,6 @@ def __getattr__(name: str) -> str:
     return _imports.version_of_package()
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 def get_include() -> str:
     """Return the include folder for ``#include <rlwire/rlwire.h>``."""
     import rlwire.buffers as buffers  # compiled, therefore never from a bare checkout

@@ -65,7 +65,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         arguments = os.environ.get("COMP_LINE", "").split()[1:]
     command = next((word for word in arguments if not word.startswith("-")), None)
     for name, (module, level, text) in _MODULES.items():
-        its = commands.add_parser(name, help=text)
+        its = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if command == name:
             found = importlib.import_module(f"rlwire.{module}")
             found.add_arguments(its)
@@ -89,17 +89,6 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         if command == name:
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
-    for name, text in (
-        ("new", "create an application: environment, algorithm and servers"),
-        ("generate", "add an environment or algorithm to an application"),
-        ("config", "list configurations of algorithms, or apply one"),
-        ("run", "run the processes of an application"),
-    ):
-        its = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        if command == name:
-            from rlwire.relaax.applications.command import add_arguments
-
-            add_arguments(its, name)
     if "_ARGCOMPLETE" in os.environ:
         importlib.import_module("argcomplete").autocomplete(parser)
     if not arguments:
@@ -111,6 +100,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+_APPLICATIONS: Final = "relaax.applications.command"
 # The module with `add_arguments` and `run`, the log's level ("": errors have tracebacks), the help.
 _MODULES: Final = {
     "bench": ("bench.command", "", "measure a step of each protocol against raw sockets"),
@@ -119,6 +109,10 @@ _MODULES: Final = {
         "recording.inspecting", "INFO", "show the messages of a recording or a connection"
     ),
     "replay": ("recording.replaying", "INFO", "play a recording against a live peer, and compare"),
+    "new": (_APPLICATIONS, "", "create an application: environment, algorithm and servers"),
+    "generate": (_APPLICATIONS, "", "add an environment or algorithm to an application"),
+    "config": (_APPLICATIONS, "", "list configurations of algorithms, or apply one"),
+    "run": (_APPLICATIONS, "", "run the processes of an application"),
 }  # fmt: skip
 
 
@@ -136,10 +130,6 @@ _HEADERS: Final = (
     "such as rlx, rllink, dm-env-rpc or perlert (default: all). Numbers as text, for perlert, need "
     "C++17 once: define RLW_NUMBERS_IMPLEMENTATION before you include the header in one C++ file"
 )
-
-
-def _named(name: str, text: str) -> tuple[str, str]:
-    return name, text
 
 
 def _parsed(read: Callable[[str], Any], text: str) -> Any:
@@ -186,7 +176,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         more = "; may be repeated" if option.many else ""
         takes: dict[str, Any] = {"action": "append_const", "const": (option.name, "true")}
         if option.metavar:
-            named = functools.partial(_named, option.name)
+            named = functools.partial(lambda name, text: (name, text), option.name)
             takes = {"action": "append", "metavar": option.metavar, "type": named}
         text = (option.help + more).replace("%", "%%")
         group.add_argument(option.flag, dest="texts", help=text, **takes)

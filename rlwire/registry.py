@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
-from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
 __all__ = ["LEARNERS", "PROTOCOLS", "Protocol", "Side", "examples", "protocol"]
@@ -63,13 +62,9 @@ class Protocol:
         """A URL with the default port, as an example."""
         return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}"
 
-    def load(self) -> ModuleType:
-        """Import and return the module `front`."""
-        return importlib.import_module(self.front)
-
     def entry(self, name: str) -> Any:
         """Return a function of `front`, such as `server`; ValueError if it has none."""
-        found = getattr(self.load(), name, None)
+        found = getattr(importlib.import_module(self.front), name, None)
         if found is None:
             instead = _INSTEAD.get((self.caller, name))
             why = f"has no {name.replace('async_', '')} in Python"
@@ -82,7 +77,8 @@ class Protocol:
     @property
     def options(self) -> Mapping[Side, type]:
         """The dataclasses of options, by side."""
-        found: Mapping[Side, type] = getattr(self.load(), "OPTIONS", {})
+        front = importlib.import_module(self.front)
+        found: Mapping[Side, type] = getattr(front, "OPTIONS", {})
         return found
 
 
@@ -99,8 +95,6 @@ LEARNERS: Final[dict[str, str]] = {
 }
 """Each prefix of a name that `rlwire.serve` accepts for an agent, such as ``rllib:PPO``, and the
 module whose ``server(name, url, **options)`` returns an idle server."""
-
-_GROUP: Final = "rlwire.protocols"
 
 
 def protocol(scheme: str) -> Protocol:
@@ -121,7 +115,7 @@ def protocol(scheme: str) -> Protocol:
 
 @functools.cache
 def _registered() -> Mapping[str, EntryPoint]:
-    found = {entry.name: entry for entry in entry_points(group=_GROUP)}
+    found = {entry.name: entry for entry in entry_points(group="rlwire.protocols")}
     return {scheme: entry for scheme, entry in found.items() if scheme not in PROTOCOLS}
 
 

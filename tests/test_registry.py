@@ -254,7 +254,6 @@ class TestRegistry:
     def test_protocol_record_loads_its_entries(self, scheme):
         record = protocol(scheme)
         assert record.scheme == scheme
-        record.load()
         assert callable(record.entry("server"))
 
     def test_missing_role_of_a_protocol_names_the_alternative(self):

@@ -31,9 +31,6 @@ from rlwire.urls import URL, served_at
 
 __all__ = ["AnyConnection", "BackgroundServer", "Service", "StreamServer"]
 
-WorkersOption: TypeAlias = Literal["threads", "asyncio"] | int
-"""A thread per connection, one event loop for all, or a number of processes."""
-
 logger = logging.getLogger(__name__)
 
 AnyConnection: TypeAlias = Connection | AsyncConnection
@@ -282,7 +279,7 @@ class StreamServer(BackgroundServer):
         self,
         service: Service[Any],
         options: StreamServerOptions,
-        workers: WorkersOption = "asyncio",
+        workers: Literal["threads", "asyncio"] | int = "asyncio",
     ) -> None:
         tls = options.tls
         if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
