@@ -17,6 +17,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
 from time import monotonic
@@ -64,6 +65,7 @@ class Workers:
         atexit.register(self.stop)
         track(self)
         with on_error(self.stop):
+            resource_tracker.ensure_running()  # its start would unblock SIGINT
             # In the processes and the threads too: an early Ctrl-C would print a traceback there.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
