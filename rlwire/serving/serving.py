@@ -55,11 +55,7 @@ class Running(Protocol):
 
 
 class BackgroundServer(ABC):
-    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`.
-
-    `start` logs a warning if other machines can reach the server, unless TLS or a secret sets
-    `_guarded`.
-    """
+    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`."""
 
     scheme: str
     """The scheme of its URL; see `rlwire.registry`."""
@@ -73,7 +69,7 @@ class BackgroundServer(ABC):
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
         self.fatal: BaseException | None = None  # which ended the last run
-        self._guarded = False
+        self._guarded = False  # by TLS or a secret; else `start` warns of other machines
         self._encrypted = False
         self.initializer: Callable[[], None] | None = None
 
