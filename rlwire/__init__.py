@@ -42,10 +42,6 @@ def __getattr__(name: str) -> str:
     return _imports.version_of_package()
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 def get_include() -> str:
     """Return the include folder for ``#include <rlwire/rlwire.h>``."""
     import rlwire.buffers as buffers  # compiled, therefore never from a bare checkout
@@ -76,7 +72,6 @@ def uninstall(library: str) -> None:
     installing.uninstall(library)
 
 
-@_imports.without_imports
 def serve(target: Any, url: str | URL, **options: Any) -> BackgroundServer:
     """Serve an environment, an agent or a policy in the background; return the running server.
 
@@ -104,7 +99,6 @@ def serve(target: Any, url: str | URL, **options: Any) -> BackgroundServer:
     return server.start()
 
 
-@_imports.without_imports
 def connect(url: str | URL, **options: Any) -> Any:
     """Connect to a server; return the client of the URL's protocol.
 
@@ -120,12 +114,11 @@ def connect(url: str | URL, **options: Any) -> Any:
     from rlwire._options import resolve
     from rlwire.urls import naming_protocol
 
-    begin, where, keywords = resolve(url, "client", options)
+    make_client, where, keywords = resolve(url, "client", options)
     with naming_protocol(where):
-        return begin(where, **keywords)
+        return make_client(where, **keywords).__enter__()
 
 
-@_imports.without_imports
 def make(
     url: str | URL,
     *,
@@ -165,7 +158,6 @@ def make(
     return connected(url, spaces, copy=copy, render_mode=render_mode, options=options)
 
 
-@_imports.without_imports
 def make_vec(
     environment: Any,
     num_envs: int | None = None,
@@ -222,7 +214,6 @@ def make_vec(
         return VecEnv(envs) if sb3 else envs
 
 
-@_imports.without_imports
 def listen(
     url: str | URL,
     *,
@@ -260,7 +251,6 @@ def listen(
     return listening(url, 1, (like, observation_space, action_space), options)[0]
 
 
-@_imports.without_imports
 def listen_vec(
     url: str | URL,
     num_envs: int,
@@ -286,7 +276,6 @@ def listen_vec(
     return listening(url, num_envs, spaces, options, mode=autoreset_mode, copy=copy)
 
 
-@_imports.without_imports
 def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any) -> list[float]:
     """Play episodes with the agent or policy at a URL; return the total reward of each.
 

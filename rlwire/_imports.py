@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import re
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
-from typing import Any, ParamSpec, TypeVar
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+from typing import Any
 
 
 def use_compiled_modules(path: list[str]) -> None:
@@ -94,29 +89,6 @@ def version_of_package() -> str:
         return "0+unknown"
 
 
-def missing_packages(extra: str) -> list[str]:
-    """Return what the extra needs on every platform and is not installed."""
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        required = distribution("rlwire").requires or []
-    except PackageNotFoundError:  # a checkout that is not installed
-        return []
-    found: list[str] = []
-    for each in required:
-        wanted = re.fullmatch(r"([\w.-]+)(?:\[([\w,-]+)\])?[^;]*; extra == .(\w+).", each)
-        if wanted is None or wanted[3] != extra:
-            continue
-        if wanted[1] == "rlwire":
-            found += [name for of in wanted[2].split(",") for name in missing_packages(of)]
-            continue
-        try:
-            distribution(wanted[1])
-        except PackageNotFoundError:
-            found.append(wanted[1])
-    return found
-
-
 def install_command(extra: str) -> str:
     """Return the line that installs an extra of this rlwire, from where the program runs."""
     import json
@@ -139,19 +111,3 @@ def install_command(extra: str) -> str:
         elif os.path.exists(path := url.removeprefix("file://")):  # a checkout or a wheel
             what = f"{path}[{extra}]"
     return f"pip install '{what}'"
-
-
-def without_imports(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Leave the chain of imports out of the traceback of a `MissingExtra`."""
-
-    @functools.wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return function(*args, **kwargs)
-        except ImportError as error:
-            if not hasattr(error, "extra"):
-                raise
-            missing = error.with_traceback(None)
-        raise missing
-
-    return call

@@ -60,10 +60,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Parser:
-    """In `Annotated`: an option's parser, and the metavar of its help (None for a flag).
-
-    Without a parser only Python can set it.
-    """
+    """In `Annotated`: an option's parser (None for Python only), and its metavar (None: a flag)."""
 
     read: Callable[[str], Any] | None
     metavar: str | None
@@ -124,14 +121,12 @@ def _secret_file(path: str) -> str:
 
 
 def _secret_variable(name: str) -> str:
-    if name not in os.environ:
-        raise ValueError(f"environment variable {name} is not set")
-    return _secret(os.environ[name], name)
+    return _secret(os.environ.get(name, ""), name)
 
 
 def _secret(written: str, where: str) -> str:
     if not written.strip():
-        raise ValueError(f"the secret in {where} is empty")
+        raise ValueError(f"the secret in {where} is empty or missing")
     return written.strip()
 
 
@@ -360,8 +355,7 @@ def keywords(
         if option is None or option.kind is not None:
             raise TypeError(unknown(kinds, side, scheme, name))
         if option.keyword == name or value is not None:
-            many = None if option.keyword == name else option.many
-            _put(own, dataclasses.replace(option, many=many), option.accepted(value))
+            _put(own, dataclasses.replace(option, many=None), option.accepted(value))
     nested: dict[str, dict[str, Any]] = {}
     values = {key: each for key, each in values.items() if key.partition(".")[0] not in own}
     for keyword, value in values.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
@@ -12,12 +13,13 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rlwire
+from rlwire._options import resolve
 from rlwire.errors import WouldWait
+from rlwire.transports.timers_asyncio import TimeoutTimer
+from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.urls import URL, naming_protocol
 
 if TYPE_CHECKING:
-    import asyncio
-
     from rlwire.serving.serving import BackgroundServer
 
 __all__ = ["Connecting", "Environment", "connect", "make", "make_vec", "serve"]
@@ -54,8 +56,6 @@ async def serve(target: Any, url: str | URL, **options: Any) -> AsyncIterator[Ba
     Arguments, options and errors are those of `rlwire.serve`. Factories run in another thread, and
     so does the server's stop.
     """
-    import asyncio
-
     server = await asyncio.to_thread(rlwire.serve, target, url, **options)
     try:
         yield server
@@ -93,13 +93,11 @@ def connect(url: str | URL, **options: Any) -> Connecting:
     Arguments, options and errors are those of `rlwire.connect`. The clients are the Async variants.
     An invalid URL or option raises before the first ``await``.
     """
-    from rlwire._options import resolve  # imports asyncio and ssl
-
-    begin, where, keywords = resolve(url, "client", options, "async_")
+    make_client, where, keywords = resolve(url, "client", options, "async_")
 
     async def connected() -> Any:
         with naming_protocol(where):
-            return await begin(where, **keywords)
+            return await make_client(where, **keywords).__aenter__()
 
     return Connecting(connected)
 
@@ -130,9 +128,6 @@ class Environment:
 
     async def open(self) -> Environment:
         """Make the environment."""
-        import asyncio
-
-        self._running_loop = asyncio.get_running_loop
         # A daemon: a call that was cancelled does not keep the program from ending.
         Thread(target=_run, args=(self._calls,), name="rlwire environment", daemon=True).start()
         self.environment = await self._call(self._make)
@@ -162,8 +157,6 @@ class Environment:
         return await self._result(self._put(functools.partial(method, *args, **kwargs)))
 
     async def _result(self, future: Future[Any]) -> Any:
-        import asyncio
-
         self._cancelled = False
         try:
             return await asyncio.wrap_future(future)
@@ -180,9 +173,6 @@ class Environment:
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Take steps in the loop, if the thread is idle; return whether that is possible."""
-        from rlwire.transports.timers_asyncio import TimeoutTimer
-        from rlwire.transports.waiter_asyncio import Waiter
-
         self._unwatch()
         if self._closed or self._endpoint is None or not self._last.done():
             return False
@@ -232,9 +222,9 @@ class Environment:
 
     def check_timeouts(self, now: float) -> None:
         """Take a slow step to the thread, where the endpoint's timeouts apply."""
-        loop = self._running_loop()
+        loop = asyncio.get_running_loop()
         if loop is not self._loop:  # a former one, in another thread
-            type(self._timer).of(loop).discard(self)
+            TimeoutTimer.of(loop).discard(self)
             return
         if self._steps == self._checked:
             self._timer.discard(self)
@@ -252,7 +242,7 @@ class Environment:
     async def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step; return observation, reward, terminated, truncated and info."""
         found: Any
-        loop = self._running_loop()
+        loop = asyncio.get_running_loop()
         if self._stepping or not ((self._watching and self._loop is loop) or self._watch(loop)):
             found = await self._call(self.environment.step, action)
             return found
@@ -286,8 +276,6 @@ class Environment:
         If that call was cancelled and lasts for another 5 s, such as an attempt to reconnect, close
         returns, and the thread closes the environment when the call has ended.
         """
-        import asyncio
-
         if self._closed:
             return
         self._closed = True

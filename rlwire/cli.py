@@ -19,17 +19,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import rlwire
 from rlwire import _options
 from rlwire.errors import RlwireError
-
-if TYPE_CHECKING:
-    from rlwire.registry import Protocol, Side
-    from rlwire.urls import URL
+from rlwire.registry import PROTOCOLS, Protocol, Side, protocol
+from rlwire.serving.stopping import interrupting
+from rlwire.urls import URL, parse_url
 
 __all__ = ["main"]
 
@@ -48,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("rlwire: interrupted", file=sys.stderr)
         return 130
-    except (RlwireError, OSError, _Failed) as error:
+    except (RlwireError, OSError) as error:
         print(f"rlwire: {error}", file=sys.stderr)
         return 1
 
@@ -67,7 +65,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         arguments = os.environ.get("COMP_LINE", "").split()[1:]
     command = next((word for word in arguments if not word.startswith("-")), None)
     for name, (module, level, text) in _MODULES.items():
-        its = commands.add_parser(name, help=text)
+        its = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if command == name:
             found = importlib.import_module(f"rlwire.{module}")
             found.add_arguments(its)
@@ -91,17 +89,6 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         if command == name:
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
-    for name, text in (
-        ("new", "create an application: environment, algorithm and servers"),
-        ("generate", "add an environment or algorithm to an application"),
-        ("config", "list configurations of algorithms, or apply one"),
-        ("run", "run the processes of an application"),
-    ):
-        its = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        if command == name:
-            from rlwire.relaax.applications.command import add_arguments
-
-            add_arguments(its, name)
     if "_ARGCOMPLETE" in os.environ:
         importlib.import_module("argcomplete").autocomplete(parser)
     if not arguments:
@@ -113,6 +100,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+_APPLICATIONS: Final = "relaax.applications.command"
 # The module with `add_arguments` and `run`, the log's level ("": errors have tracebacks), the help.
 _MODULES: Final = {
     "bench": ("bench.command", "", "measure a step of each protocol against raw sockets"),
@@ -121,50 +109,19 @@ _MODULES: Final = {
         "recording.inspecting", "INFO", "show the messages of a recording or a connection"
     ),
     "replay": ("recording.replaying", "INFO", "replay a recording to a live server, and compare"),
+    "new": (_APPLICATIONS, "", "create an application: environment, algorithm and servers"),
+    "generate": (_APPLICATIONS, "", "add an environment or algorithm to an application"),
+    "config": (_APPLICATIONS, "", "list configurations of algorithms, or apply one"),
+    "run": (_APPLICATIONS, "", "run the processes of an application"),
 }  # fmt: skip
 
 
-class _Failed(Exception):
-    """A failure in one line, for standard error."""
-
-
-@dataclass(frozen=True)
-class _CommandOptions:
-    """Options of both commands.
-
-    Attributes:
-        log_level: level of the log on standard error.
-    """
-
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
-
-
-@dataclass(frozen=True)
-class _ServeOptions(_CommandOptions):
-    """Options of ``rlwire serve``.
-
-    Attributes:
-        drain: after SIGINT or SIGTERM, reject new clients and wait this long for episodes to end; a
-            second signal stops at once (default: stop at once).
-    """
-
-    drain: _options.Seconds | None = None
-
-
-@dataclass(frozen=True)
-class _PlayOptions(_CommandOptions):
-    """Options of ``rlwire play``.
-
-    Attributes:
-        episodes: number of episodes.
-    """
-
-    episodes: _options.Positive = 1
-
-
-_OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
-
-
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_OWN: Final = {"server": ("drain", "log_level"), "player": ("episodes", "log_level")}
+_DRAIN: Final = (
+    "after SIGINT or SIGTERM, reject new clients and wait this long for episodes to end; a second "
+    "signal stops at once (default: stop at once)"
+)
 _PUBLIC_HEADERS: Final = (
     *("dm_env_rpc", "http2", "msgpack", "perlert", "rfb", "rllink", "rlwire", "rlx", "shm"),
     "websocket",
@@ -175,14 +132,15 @@ _HEADERS: Final = (
 )
 
 
-def _named(name: str, text: str) -> tuple[str, str]:
-    return name, text
+def _parsed(read: Callable[[str], Any], text: str) -> Any:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) -> None:
     """Add the arguments, and the options of the URL's protocol."""
-    from rlwire.registry import protocols
-
     record = _protocol_of(arguments)
     target = "an environment, an agent or a policy" if record is None else record.served
     where = "where to listen; port 0 lets the system choose"
@@ -195,24 +153,34 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         names += ", algorithm:NAME, or rllib:NAME"
     parser.add_argument("target", metavar="TARGET", help=f"{target}: {names}")
     parser.add_argument("url", metavar="URL", help=f"{where}; its query may have options too")
+    levels = "level of the log on standard error (default: INFO)"
+    add = parser.add_argument
+    add("--log-level", choices=_LEVELS, default="INFO", metavar="|".join(_LEVELS), help=levels)
+    if side == "server":
+        seconds = functools.partial(_parsed, _options.positive_float)
+        add("--drain", type=seconds, metavar="SECONDS", help=_DRAIN)
+    else:
+        count = functools.partial(_parsed, _options.positive)
+        number = "number of episodes (default: 1)"
+        add("--episodes", type=count, default=1, metavar="N", help=number)
     scheme = "" if record is None else record.scheme
     own = _options.options_of(None if record is None else record.options.get(side))
     shared = {**_options.options_of(_options.StreamServerOptions)}
     shared |= _options.options_of(_options.StreamClientOptions)
     first = parser.add_argument_group(f"options of {scheme}://")
     last = parser.add_argument_group("limits, connections, timeouts and TLS")
-    for option in (*_options.options_of(_OWN[side]).values(), *own.values()):
+    for option in own.values():
         if option.read is None:
             continue
-        group = parser if option.name not in own else last if option.name in shared else first
+        group = last if option.name in shared else first
         more = "; may be repeated" if option.many else ""
         takes: dict[str, Any] = {"action": "append_const", "const": (option.name, "true")}
         if option.metavar:
-            named = functools.partial(_named, option.name)
+            named = functools.partial(lambda name, text: (name, text), option.name)
             takes = {"action": "append", "metavar": option.metavar, "type": named}
         text = (option.help + more).replace("%", "%%")
         group.add_argument(option.flag, dest="texts", help=text, **takes)
-    shown = list(protocols().values()) if record is None else [record]
+    shown = list(PROTOCOLS.values()) if record is None else [record]
     if side == "player":
         shown = [each for each in shown if each.caller == "environment" and side in each.options]
     parser.epilog = "URLs:\n" + "\n".join(
@@ -225,8 +193,6 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
 
 def _unknown(given: argparse.Namespace, word: str) -> str:
     """Return the error text for an unknown option, or for an invalid URL."""
-    from rlwire.urls import parse_url
-
     if "url" in given:
         try:
             parse_url(given.url)
@@ -235,14 +201,12 @@ def _unknown(given: argparse.Namespace, word: str) -> str:
     if not word.startswith("--") or getattr(given, "record", None) is None:
         return f"{given.command} has no option {word}"
     name = word[2:].partition("=")[0].replace("-", "_")
-    own = _options.options_of(_OWN[given.side])
+    own = _OWN[given.side]
     return _options.unknown(given.record.options, given.side, given.record.scheme, name, own)
 
 
 def _protocol_of(arguments: list[str]) -> Protocol | None:
     """Return the protocol of the last URL in the arguments."""
-    from rlwire.registry import protocol
-
     for word in reversed(arguments):
         found = re.match(r"([a-z][a-z0-9._-]*)(\+[a-z]+)*://", word)
         with contextlib.suppress(ValueError):
@@ -265,7 +229,7 @@ def _headers(given: argparse.Namespace) -> None:
     name = given.name.replace("-", "_").lower()
     if not (folder / f"{name}.h").is_file():
         known = ", ".join(_PUBLIC_HEADERS).replace("_", "-")
-        raise _Failed(f"no header {given.name!r}; expected one of {known}")
+        raise RlwireError(f"no header {given.name!r}; expected one of {known}")
     text = read(f"{name}.h")
     if "numbers.h" in done:
         text += "\n#if defined(__cplusplus) && defined(RLW_NUMBERS_IMPLEMENTATION)\n"
@@ -295,22 +259,20 @@ def _of_module(run: Callable[..., int | None], level: str, given: argparse.Names
 
 
 def _serve(given: argparse.Namespace) -> None:
-    make, url, keywords, own = _begin(given, "server")
+    make, url, keywords = _begin(given, "server")
     with _in_one_line("exec_module"):
         server = make(given.target, url, **keywords)
         level = logging.getLevelName(logging.getLogger().level)
         server.initializer = functools.partial(_set_up_log, level)
         server.check()
-        server.serve_forever(**own)
+        server.serve_forever(given.drain)
 
 
 def _play(given: argparse.Namespace) -> int:
-    from rlwire.serving.stopping import interrupting
-
-    play, url, keywords, own = _begin(given, "player")
+    play, url, keywords = _begin(given, "player")
     try:
         with _in_one_line("reset", "step"), interrupting():
-            totals = play(given.target, url, **own, **keywords)
+            totals = play(given.target, url, episodes=given.episodes, **keywords)
     except KeyboardInterrupt:
         logger.info("stopped by a signal")
         return 128 + signal.SIGINT
@@ -319,27 +281,18 @@ def _play(given: argparse.Namespace) -> int:
     return 0
 
 
-def _begin(
-    given: argparse.Namespace, side: Side
-) -> tuple[Callable[..., Any], URL, dict[str, Any], dict[str, Any]]:
-    """Set up the log and ``sys.path``; return function, URL, its options and the command's own."""
-    from rlwire._options import resolve
-    from rlwire.urls import parse_url
-
+def _begin(given: argparse.Namespace, side: Side) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
+    """Set up the log and ``sys.path``; return the function, the URL and its options."""
     # For agents in the current folder; last, since a `copy.py` there must not replace Python's own.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
-    own = _options.options_of(_OWN[side])
+    _set_up_log(given.log_level)
     try:
-        texts = [pair for pair in given.texts if pair[0] in own]
-        command = _options.keywords(_OWN, side, "rlwire", texts)
-        _set_up_log(command.pop("log_level", "INFO"))
         url = parse_url(given.url)
-        rest = [pair for pair in given.texts if pair[0] not in own]
-        found = resolve(url.replace(options=(*url.options, *rest)), side, {})
+        found = _options.resolve(url.replace(options=(*url.options, *given.texts)), side, {})
     except ValueError as error:
         given.parser.error(str(error))
-    return *found, command
+    return found
 
 
 def _set_up_log(level: str) -> None:
@@ -348,7 +301,7 @@ def _set_up_log(level: str) -> None:
 
 @contextlib.contextmanager
 def _in_one_line(*methods: str) -> Iterator[None]:
-    """Turn exceptions of user code into `_Failed`; log tracebacks from `methods` as errors."""
+    """Raise exceptions of user code as RlwireError; log tracebacks from `methods` as errors."""
     try:
         yield
     except (RlwireError, OSError):
@@ -358,4 +311,4 @@ def _in_one_line(*methods: str) -> Iterator[None]:
         level = logging.ERROR if called.intersection(methods) else logging.DEBUG
         logger.log(level, "traceback", exc_info=True)
         text = " ".join(str(error).split())
-        raise _Failed(f"{type(error).__name__}: {text}") from error
+        raise RlwireError(f"{type(error).__name__}: {text}") from error

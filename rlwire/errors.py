@@ -23,6 +23,7 @@ and what a failed connect raises.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import re
 import reprlib
 import traceback
@@ -30,7 +31,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlwire import _imports
-from rlwire.limits import Limits
+from rlwire.limits import MAXIMA, Limits
 
 __all__ = [
     "ConnectionClosed",
@@ -56,30 +57,19 @@ _PATH = 200  # characters
 _TEXT = 2000
 
 
-def _rebuilt(kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    vars(error).update(attributes)
-    return error
-
-
 def shown(text: str, most: int = _PATH) -> str:
     """Return `text` for an error or a log: one line, printable, at most `most` characters.
 
     Escapes other characters as `repr` does. Truncates a longer text and appends its length.
     """
-    mark = ""
-    total = len(text)
-    if total > most:
-        mark = f"... ({total} characters)"
-        text = text[: max(0, most - len(mark))]
-    if not text.isprintable():
+    line = text[:most]
+    if not line.isprintable():
         # One by one: repr() of the whole would escape backslashes and quotes as well.
-        text = "".join([c if c.isprintable() else repr(c)[1:-1] for c in text])
-        if len(text) + len(mark) > most:
-            mark = mark or f"... ({total} characters)"
-            text = text[: max(0, most - len(mark))]
-    return text + mark
+        line = "".join([c if c.isprintable() else repr(c)[1:-1] for c in line])
+    if max(len(text), len(line)) <= most:
+        return line
+    mark = f"... ({len(text)} characters)"
+    return line[: max(0, most - len(mark))] + mark
 
 
 _SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
@@ -107,11 +97,9 @@ _brief.maxother = _brief.maxstring = _brief.maxlong = 100
 def quoted(value: object, most: int = 100) -> str:
     """Return a value's `repr`, shortened by `shown`; str and bytes are truncated before."""
     if isinstance(value, (str, bytes)):
-        total = len(value)
-        if total <= most:
-            return shown(repr(value), 10 * most)
         kind = "bytes" if isinstance(value, bytes) else "characters"
-        return shown(repr(value[:most]), 10 * most) + f"... ({total} {kind})"
+        rest = f"... ({len(value)} {kind})" if len(value) > most else ""
+        return shown(repr(value[:most]), 10 * most) + rest
     try:
         text = _brief.repr(value)
     except Exception:  # such as an int with too many digits
@@ -127,7 +115,8 @@ class RlwireError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default pickle calls the class with `args`, which are not those of subclasses.
-        return _rebuilt, (type(self), self.args, vars(self))
+        state = {**vars(self), "args": self.args}
+        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
 
 class EncodeError(RlwireError, ValueError):
@@ -162,9 +151,6 @@ class DecodeError(RlwireError, ValueError):
         self.path = path
 
 
-# The largest values that `Limits` accepts.
-_CEILINGS = {"depth": 500, "dims": 32}
-_DATAGRAM = 65_507  # bytes of UDP over IPv4
 _ENCRYPTION = 64  # bytes that encryption adds at most
 
 
@@ -218,16 +204,17 @@ class LimitExceeded(RlwireError, ValueError):
 def _how_to_raise(limit: str, maximum: int, size: int, raise_it: str) -> str:
     """Return how to raise a limit; empty if users cannot."""
     if limit == "datagram":
-        if max(size, maximum + _ENCRYPTION) > _DATAGRAM:
+        most = MAXIMA["datagram"]
+        if max(size, maximum + _ENCRYPTION) > most:
             return (
-                f"UDP datagrams hold at most {_DATAGRAM} bytes: scale, crop or round (--decimals) "
+                f"UDP datagrams hold at most {most} bytes: scale, crop or round (--decimals) "
                 "the observation, or use a stream protocol, such as dm_env_rpc or RLX"
             )
         return (
             "send less (fewer decimals, a smaller observation), or raise it at both ends, with "
-            f"limits=Limits(datagram=N) and --limits.datagram N, up to {_DATAGRAM}"
+            f"limits=Limits(datagram=N) and --limits.datagram N, up to {most}"
         )
-    if limit in Limits.__dataclass_fields__ and maximum < _CEILINGS.get(limit, 2**31 - 1):
+    if limit in Limits.__dataclass_fields__ and maximum < MAXIMA.get(limit, 2**31 - 1):
         return f"{raise_it}: limits=Limits({limit}=N), --limits.{limit}"
     if limit in ("max_sent", "backlog"):
         return f"{raise_it}: {limit}=N"
@@ -302,9 +289,7 @@ class MissingExtra(RlwireError, ImportError):
     """An optional dependency is not installed. The message has the command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        others = [name for name in _imports.missing_packages(extra) if name != package]
-        text = f"{package} is not installed" + (f", nor {', '.join(others)}" if others else "")
-        super().__init__(f"{text}: {_imports.install_command(extra)}")
+        super().__init__(f"{package} is not installed: {_imports.install_command(extra)}")
         self.package = package
         self.extra = extra
 

@@ -10,18 +10,14 @@ from typing import Any
 __all__ = ["LIBRARIES", "install", "uninstall"]
 
 # By import name (for RLlib, "rllib"): a function that replaces the codec and returns a stack that
-# undoes it, the package to install, and its modules.
+# undoes it, and the package to install.
 LIBRARIES = {
-    "dm_env_rpc": ("rlwire.dm_env_rpc.drop_in:replace", "dm_env_rpc", ["dm_env_rpc"]),
-    "msgpack_numpy": (
-        "rlwire.msgpack_numpy:replace_msgpack_numpy", "msgpack-numpy", ["msgpack_numpy", "msgpack"]
-    ),
-    "openpi_client": (
-        "rlwire.msgpack_numpy:replace_openpi_client", "openpi-client", ["openpi_client", "msgpack"]
-    ),
-    "lerobot": ("rlwire.lerobot:replace_lerobot", "lerobot", ["lerobot", "torch"]),
-    "rllib": ("rlwire.rllink.drop_in:replace", "'ray[rllib]'", ["ray"]),
-}  # fmt: skip
+    "dm_env_rpc": ("rlwire.dm_env_rpc.drop_in:replace", "dm_env_rpc"),
+    "msgpack_numpy": ("rlwire.msgpack_numpy:replace_msgpack_numpy", "msgpack-numpy"),
+    "openpi_client": ("rlwire.msgpack_numpy:replace_openpi_client", "openpi-client"),
+    "lerobot": ("rlwire.lerobot:replace_lerobot", "lerobot"),
+    "rllib": ("rlwire.rllink.drop_in:replace", "'ray[rllib]'"),
+}
 
 _lock = threading.Lock()
 _installed: dict[str, tuple[ExitStack, dict[str, Any]]] = {}
@@ -29,7 +25,7 @@ _installed: dict[str, tuple[ExitStack, dict[str, Any]]] = {}
 
 def install(library: str, **options: Any) -> None:
     """Make `library` use rlwire's codec; see `rlwire.install`."""
-    replace, package, wanted = _drop_in(library)
+    replace, package = _drop_in(library)
     with _lock:
         if library in _installed:
             before = _installed[library][1]
@@ -38,13 +34,9 @@ def install(library: str, **options: Any) -> None:
             return
         try:
             _installed[library] = pkgutil.resolve_name(replace)(**options), options
-        except ImportError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing not in wanted:
-                raise
-            raise ImportError(
-                f"{missing} is not installed: pip install {package}", name=missing
-            ) from None
+        except ModuleNotFoundError as error:
+            why = f"{error.name} is not installed: pip install {package}"
+            raise ImportError(why, name=error.name) from None
 
 
 def uninstall(library: str) -> None:
@@ -55,7 +47,7 @@ def uninstall(library: str) -> None:
             _installed.pop(library)[0].close()
 
 
-def _drop_in(library: str) -> tuple[str, str, list[str]]:
+def _drop_in(library: str) -> tuple[str, str]:
     if not isinstance(library, str) or library not in LIBRARIES:
         known = ", ".join(map(repr, LIBRARIES))
         raise ValueError(f"no drop-in for {library!r}; expected one of {known}")

@@ -20,7 +20,7 @@ from typing import Any
 from rlwire._imports import after_import
 from rlwire.buffers import joined
 from rlwire.codecs.lerobot import PICKLES, Codec, NotLoaded, different
-from rlwire.errors import LimitExceeded
+from rlwire.errors import LimitExceeded, on_error
 from rlwire.limits import DEFAULT, Limits
 from rlwire.msgpack_numpy import replace_code
 
@@ -41,15 +41,6 @@ _CODE: dict[str, Any] = {
 _SOURCE = "e7f0588cf764a66d60eb25726bef4b9704315ea5929a9b7d95f28e4b62aab4f2"
 # These modules call `pickle` inline.
 _MODULES = ("lerobot.async_inference.policy_server", "lerobot.async_inference.robot_client")
-
-
-def _sources(library: ModuleType) -> str:
-    """Return the SHA-256 of the source of the functions that are replaced."""
-    try:
-        sources = [inspect.getsource(getattr(library, name)) for name in _CODE]
-    except (AttributeError, OSError, TypeError) as error:
-        raise different(f"{library.__name__} ({error})") from None
-    return hashlib.sha256("".join(sources).encode()).hexdigest()
 
 
 def _receive(
@@ -90,7 +81,11 @@ def replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack:
     """Replace the code of the functions, and `pickle` in the modules that call it themselves."""
     from lerobot.transport import utils
 
-    if _sources(utils) != _SOURCE:
+    try:
+        sources = [inspect.getsource(getattr(utils, name)) for name in _CODE]
+    except (AttributeError, OSError, TypeError) as error:
+        raise different(f"{utils.__name__} ({error})") from None
+    if hashlib.sha256("".join(sources).encode()).hexdigest() != _SOURCE:
         raise different(f"a function of {utils.__name__}")
     undo = contextlib.ExitStack()
     codec = Codec(limits)
@@ -105,13 +100,10 @@ def replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack:
         undo.callback(setattr, module, "pickle", own)
         vars(module)["pickle"] = ours
 
-    try:
+    with on_error(undo.close):
         for name in _MODULES:
             if name in sys.modules:
                 replace(sys.modules[name])
             undo.callback(after_import(name, replace))
         replace_code(undo, utils, _CODE, ours)
-    except BaseException:
-        undo.close()
-        raise
     return undo

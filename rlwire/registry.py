@@ -8,17 +8,13 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
-from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["LEARNERS", "PROTOCOLS", "Protocol", "Side", "examples", "protocol", "protocols"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["LEARNERS", "PROTOCOLS", "Protocol", "Side", "examples", "protocol"]
 
 Side: TypeAlias = Literal["server", "client", "environment", "listener", "player"]
 """Whose options: those of `rlwire.serve`, `connect`, `make`, `listen` and `play`."""
@@ -37,7 +33,8 @@ class Protocol:
             ``server(environment, url, **options)``, ``client(url, **options)``, ``async_client(url,
             **options)`` and ``endpoint(url, **options)``. If the environment connects, it has
             ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs, ...)`` and
-            ``play(environment, url, ...)``. A function may be missing, or be a name,
+            ``play(environment, url, ...)``. A client connects when its ``with`` or ``async with``
+            begins. A function may be missing, or be a name,
             ``"package.module:name"``, which is imported on its first call. ``OPTIONS`` maps each
             side (server, client, environment, listener, player) to its dataclass of options.
             ``dissector`` is a `rlwire.recording.dissecting.Dissector`, for `rlwire inspect`.
@@ -65,13 +62,9 @@ class Protocol:
         """A URL with the default port, as an example."""
         return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}"
 
-    def load(self) -> ModuleType:
-        """Import and return the module `front`."""
-        return importlib.import_module(self.front)
-
     def entry(self, name: str) -> Any:
         """Return a function of `front`, such as `server`; ValueError if it has none."""
-        found = getattr(self.load(), name, None)
+        found = getattr(importlib.import_module(self.front), name, None)
         if found is None:
             instead = _INSTEAD.get((self.caller, name))
             why = f"has no {name.replace('async_', '')} in Python"
@@ -84,7 +77,8 @@ class Protocol:
     @property
     def options(self) -> Mapping[Side, type]:
         """The dataclasses of options, by side."""
-        found: Mapping[Side, type] = getattr(self.load(), "OPTIONS", {})
+        front = importlib.import_module(self.front)
+        found: Mapping[Side, type] = getattr(front, "OPTIONS", {})
         return found
 
 
@@ -101,8 +95,6 @@ LEARNERS: Final[dict[str, str]] = {
 }
 """Each prefix of a name that `rlwire.serve` accepts for an agent, such as ``rllib:PPO``, and the
 module whose ``server(name, url, **options)`` returns an idle server."""
-
-_GROUP: Final = "rlwire.protocols"
 
 
 def protocol(scheme: str) -> Protocol:
@@ -121,20 +113,9 @@ def protocol(scheme: str) -> Protocol:
     raise ValueError(f"no protocol {scheme!r} is installed; {hint} a URL such as {examples()}")
 
 
-def protocols() -> dict[str, Protocol]:
-    """Return the records of all schemes, rlwire's first; log packages that fail to load."""
-    found = dict(PROTOCOLS)
-    for scheme, entry in _registered().items():
-        try:
-            found[scheme] = _loaded(scheme)
-        except Exception as error:
-            logger.warning("cannot load protocol %r of %s: %s", scheme, entry.value, error)
-    return found
-
-
 @functools.cache
 def _registered() -> Mapping[str, EntryPoint]:
-    found = {entry.name: entry for entry in entry_points(group=_GROUP)}
+    found = {entry.name: entry for entry in entry_points(group="rlwire.protocols")}
     return {scheme: entry for scheme, entry in found.items() if scheme not in PROTOCOLS}
 
 

@@ -254,7 +254,6 @@ class TestRegistry:
     def test_protocol_record_loads_its_entries(self, scheme):
         record = protocol(scheme)
         assert record.scheme == scheme
-        record.load()
         assert callable(record.entry("server"))
 
     def test_missing_role_of_a_protocol_names_the_alternative(self):
@@ -298,13 +297,11 @@ class TestRegistry:
         server, url, options = resolve("theirs://localhost?colour=blue", "server", {})
         assert url == URL("theirs", "localhost", 999)
         assert server("it", url, **options) == ("it", url, "blue")
-        assert list(registry.protocols()) == [*PROTOCOLS, "theirs"]
         assert protocol("rlx") is PROTOCOLS["rlx"]
 
-    def test_invalid_entry_points_are_rejected(self, register, caplog):
+    def test_invalid_entry_points_are_rejected(self, register):
         register(("theirs", "rlwire.urls:parse_url"), ("missing", "no_such_module_at_all:X"))
-        assert registry.protocols() == PROTOCOLS
-        assert "'missing' of no_such_module_at_all:X" in caplog.text
+        raised(ModuleNotFoundError, parse_url, "missing://localhost")
         assert "rlwire.urls:parse_url" in str(raised(TypeError, parse_url, "theirs://localhost"))
         assert "'others'" in str(raised(ValueError, parse_url, "others://localhost"))
 

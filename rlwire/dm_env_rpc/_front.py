@@ -13,7 +13,7 @@ from rlwire.dm_env_rpc.options import DmEnvRpcServeOptions, DmEnvRpcServerOption
 from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.loading import load_environment
-from rlwire.serving.fronts import clients, rendering
+from rlwire.serving.fronts import rendering
 from rlwire.urls import URL
 
 
@@ -43,6 +43,6 @@ def server(environment: Any, url: URL, **given_options: Any) -> Server:
     return Server(worlds, **given(options, DmEnvRpcServerOptions))
 
 
-client, async_client = clients(Client, AsyncClient)
+client, async_client = Client, AsyncClient
 endpoint = DmEnvRpcEndpoint
 dissector = "rlwire.dm_env_rpc.dissector:DmEnvRpcDissector"

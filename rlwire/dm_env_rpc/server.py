@@ -64,7 +64,6 @@ class Server(StreamServer):
     """
 
     scheme = "dm-env-rpc"
-    guards = "TLS or a token"
     handlers = "a world"
 
     @with_options(DmEnvRpcServerOptions)

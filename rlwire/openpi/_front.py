@@ -7,7 +7,7 @@ from typing import Any
 from rlwire.openpi.client import AsyncClient, Client
 from rlwire.openpi.options import OPTIONS as OPTIONS
 from rlwire.openpi.server import Server
-from rlwire.serving.fronts import clients, load_instance, served
+from rlwire.serving.fronts import load_instance, served
 from rlwire.serving.serving import BackgroundServer
 from rlwire.urls import URL
 
@@ -17,6 +17,6 @@ def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
     return whole or Server(load_instance(policy, "'module:policy'"), url, **options)
 
 
-client, async_client = clients(Client, AsyncClient)
+client, async_client = Client, AsyncClient
 listen, play = "rlwire.openpi.environment:listen", "rlwire.openpi.environment:play"
 dissector = "rlwire.openpi.dissector:OpenPIDissector"

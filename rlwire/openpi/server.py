@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from rlwire._options import with_options
 from rlwire.errors import describe
@@ -60,7 +60,6 @@ class Server(StreamServer):
     """
 
     scheme = "openpi"
-    guards: ClassVar[str] = "TLS or an API key"
 
     @with_options(OpenPIServerOptions)
     def __init__(self, policy: Any, options: OpenPIServerOptions) -> None:

@@ -8,11 +8,10 @@ from rlwire.perlert.client import AsyncClient, Client
 from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.perlert.options import OPTIONS as OPTIONS
 from rlwire.perlert.server import Server
-from rlwire.serving.fronts import clients
 from rlwire.urls import URL
 
 server = Server
-client, async_client = clients(Client, AsyncClient)
+client, async_client = Client, AsyncClient
 dissector = "rlwire.perlert.dissector:PerlertDissector"
 
 

@@ -192,7 +192,7 @@ def _kind(event: Any) -> str:
 async def _play(
     messages: Iterator[_Message], url: URL, compare: _Compare, speed: float, given: Any
 ) -> int:
-    begin, where, keywords = resolve(url, "client", given, "async_")
+    make_client, where, keywords = resolve(url, "client", given, "async_")
     start, count = time.monotonic(), 0
     clients: dict[_RecordedCall, Any] = {}
     replies: dict[_RecordedCall, asyncio.Task[Any]] = {}
@@ -209,7 +209,8 @@ async def _play(
             try:
                 with naming_protocol(where):
                     if call not in clients:
-                        clients[call] = await begin(where, **call.options, **keywords)
+                        client = make_client(where, **call.options, **keywords)
+                        clients[call] = await client.__aenter__()
                     connection = clients[call].connection
                     if not message.from_client:
                         reply = replies.pop(call, None)

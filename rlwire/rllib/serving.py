@@ -140,11 +140,8 @@ class RLlibServer(BackgroundServer):
     def __init__(self, name: str, options: RLlibServerOptions) -> None:
         url, runners, config = parse_url(options.url), options.runners, options.config
         listening = dict(options.listening or {})
-        if url.protocol.caller != "environment" or url.scheme == "rllink":
-            raise ValueError(
-                f"{url.shown}: expected rlx:// or openpi://, where environments connect"
-            )
-        resolve(url, "listener", listening)  # raises for invalid options, before Ray starts
+        # Before Ray starts: raises for invalid options, and for protocols without `listen`.
+        resolve(url, "listener", listening)
         if url.unix is not None and runners > 1:
             raise ValueError(
                 f"{url.shown}: a unix socket serves one runner, not {runners}: use ports"
@@ -188,7 +185,7 @@ class RLlibServer(BackgroundServer):
         self._save_every = options.save_every
         self._metrics = sink_of(options.metrics) if options.metrics else None
         self._owns_ray = False
-        self._statistics: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}  # of the last iteration
 
     @property
     def urls(self) -> list[str]:
@@ -200,11 +197,17 @@ class RLlibServer(BackgroundServer):
         ``iterations`` of training, sampled ``steps``, ``episodes`` that have ended, and
         ``episode_return_mean``, None before the first episode has ended.
         """
-        empty = {"iterations": 0, "steps": 0, "episodes": 0, "episode_return_mean": None}
-        return {**empty, **self._statistics}
+        of = self._results.get("env_runners", {})
+        mean = of.get("episode_return_mean")
+        return {
+            "iterations": self._results.get("training_iteration", 0),
+            "steps": int(of.get("num_env_steps_sampled_lifetime", 0)),
+            "episodes": int(of.get("num_episodes_lifetime", 0)),
+            "episode_return_mean": None if mean is None or mean != mean else float(mean),
+        }
 
     def _run(self) -> Running:
-        self._statistics = {}
+        self._results = {}
         if not ray.is_initialized():
             more: dict[str, Any] = {}
             if self._ray_address is None:  # each runner and learner reserves a CPU
@@ -231,24 +234,16 @@ class RLlibServer(BackgroundServer):
             ray.shutdown()
 
     def learnt(self, results: dict[str, Any]) -> None:
-        of = results.get("env_runners", {})
-        mean = of.get("episode_return_mean")
-        steps = int(of.get("num_env_steps_sampled_lifetime", 0))
-        self._statistics = {
-            "iterations": int(results["training_iteration"]),
-            "steps": steps,
-            "episodes": int(of.get("num_episodes_lifetime", 0)),
-            "episode_return_mean": None if mean is None or mean != mean else float(mean),
-        }
+        self._results = results
+        counts = self.statistics()
         logger.info(
-            "iteration %(iterations)d: %(steps)d steps, mean return %(episode_return_mean)s",
-            self._statistics,
+            "iteration %(iterations)d: %(steps)d steps, mean return %(episode_return_mean)s", counts
         )
         if self._metrics is not None:
             for key in ("episode_return_mean", "episode_len_mean"):
-                value = of.get(key)
+                value = results.get("env_runners", {}).get(key)
                 if value is not None and value == value:
-                    self._metrics.scalar(key, value, steps)
+                    self._metrics.scalar(key, value, counts["steps"])
 
 
 class _Training:

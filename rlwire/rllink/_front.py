@@ -7,7 +7,7 @@ from typing import Any
 from rlwire.rllink.client import AsyncClient, Client
 from rlwire.rllink.options import OPTIONS as OPTIONS
 from rlwire.rllink.server import LearnerServer
-from rlwire.serving.fronts import check_no_environment, clients, load_instance
+from rlwire.serving.fronts import check_no_environment, load_instance
 from rlwire.urls import URL
 
 
@@ -16,6 +16,6 @@ def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
     return LearnerServer(load_instance(learner, "'module:learner'"), url, **options)
 
 
-client, async_client = clients(Client, AsyncClient)
+client, async_client = Client, AsyncClient
 play = "rlwire.rllink.environment:play"
 dissector = "rlwire.rllink.dissector:RLlinkDissector"

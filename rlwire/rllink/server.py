@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from rlwire._options import given, with_options
 from rlwire.codecs.rllink import (
@@ -57,7 +57,6 @@ class Server(StreamServer):
     """
 
     scheme = "rllink"
-    guards: ClassVar[str] = "TLS or a token"
 
     @with_options(RLlinkServerOptions)
     def __init__(self, options: RLlinkServerOptions) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from rlwire.rlx.client import AgentProxy, AsyncAgentProxy
 from rlwire.rlx.options import OPTIONS as OPTIONS
 from rlwire.rlx.server import Server
-from rlwire.serving.fronts import clients, served
+from rlwire.serving.fronts import served
 from rlwire.serving.serving import BackgroundServer
 from rlwire.urls import URL
 
@@ -17,6 +17,6 @@ def server(agent: Any, url: URL, **options: Any) -> BackgroundServer:
     return served(agent, url, options) or Server(agent, url, **options)
 
 
-client, async_client = clients(AgentProxy, AsyncAgentProxy)
+client, async_client = AgentProxy, AsyncAgentProxy
 listen, play = "rlwire.rlx.environment:listen", "rlwire.rlx.environment:play"
 dissector = "rlwire.rlx.dissector:RLXDissector"

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, ClassVar
+from typing import Any
 
 from rlwire._options import with_options
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError, for_peer
@@ -58,7 +58,6 @@ class RLXPageServer(StreamServer):
     """
 
     scheme = "rlx-ws"
-    guards: ClassVar[str] = "TLS or a check"
 
     @with_options(RLXPageOptions)
     def __init__(self, agent: Any, options: RLXPageOptions) -> None:

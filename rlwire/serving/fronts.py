@@ -7,8 +7,8 @@ import dataclasses
 import functools
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 from rlwire._options import LearningOptions
 from rlwire.environments.driver import is_environment, maker
@@ -17,20 +17,6 @@ from rlwire.errors import without_secret
 from rlwire.registry import LEARNERS
 from rlwire.serving.serving import BackgroundServer
 from rlwire.urls import URL
-
-
-def clients(
-    blocking: type[Any], looped: type[Any]
-) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
-    """Return a front module's ``client`` and ``async_client``, which create and connect one."""
-
-    def client(url: URL, **options: Any) -> Any:
-        return blocking(url, **options).__enter__()
-
-    async def async_client(url: URL, **options: Any) -> Any:
-        return await looped(url, **options).__aenter__()
-
-    return client, async_client
 
 
 def with_settings(target: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
@@ -89,15 +75,13 @@ def check_no_environment(target: Any, url: URL) -> None:
         )
 
 
-_OWN: Final = tuple(field.name for field in dataclasses.fields(LearningOptions))
-
-
 def served(target: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer | None:
     """Return the idle server of a name with a prefix, such as ``rllib:PPO``; None for others."""
     prefix, colon, name = target.partition(":") if isinstance(target, str) else ("", "", "")
     if not colon or prefix not in LEARNERS:
         check_no_environment(target, url)
-        if misplaced := [name for name in _OWN if name in options]:
+        own = {field.name for field in dataclasses.fields(LearningOptions)}
+        if misplaced := sorted(own & options.keys()):
             raise TypeError(
                 f"{misplaced[0]} is an option of {', '.join(f'{each}:NAME' for each in LEARNERS)}, "
                 f"not of {target!r}"

@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import EllipsisType
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from rlwire._options import SecretOptions, StreamServerOptions
 from rlwire.errors import RlwireError, describe, on_error
@@ -30,9 +30,6 @@ from rlwire.transports.tls import context_of
 from rlwire.urls import URL, served_at
 
 __all__ = ["AnyConnection", "BackgroundServer", "Service", "StreamServer"]
-
-WorkersOption: TypeAlias = Literal["threads", "asyncio"] | int
-"""A thread per connection, one event loop for all, or a number of processes."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,16 +55,11 @@ class Running(Protocol):
 
 
 class BackgroundServer(ABC):
-    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`.
-
-    `start` logs a warning if other machines can reach the server, unless TLS or a secret sets
-    `_guarded`.
-    """
+    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`."""
 
     scheme: str
     """The scheme of its URL; see `rlwire.registry`."""
-    guards: ClassVar[str] = "TLS"
-    """The protection that the warning suggests."""
+    guards = "TLS"  # what the warning suggests
 
     def __init__(self, where: Address) -> None:
         self._where = where
@@ -77,7 +69,7 @@ class BackgroundServer(ABC):
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
         self.fatal: BaseException | None = None  # which ended the last run
-        self._guarded = False
+        self._guarded = False  # by TLS or a secret; else `start` warns of other machines
         self._encrypted = False
         self.initializer: Callable[[], None] | None = None
 
@@ -283,7 +275,7 @@ class StreamServer(BackgroundServer):
         self,
         service: Service[Any],
         options: StreamServerOptions,
-        workers: WorkersOption = "asyncio",
+        workers: Literal["threads", "asyncio"] | int = "asyncio",
     ) -> None:
         tls = options.tls
         if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
@@ -299,8 +291,10 @@ class StreamServer(BackgroundServer):
         self._workers = workers
         self._loop_factory = options.loop_factory
         self._encrypted = tls is not None
-        has_secret = isinstance(options, SecretOptions) and options.auth is not None
-        self._guarded = self._encrypted or has_secret
+        self._guarded = self._encrypted
+        if isinstance(options, SecretOptions):
+            self.guards = "TLS or a secret (auth=)"
+            self._guarded = self._encrypted or options.auth is not None
         self._settings = ServerSettings(
             tls, timeout, options.max_connections, options.max_connections_per_address,
             self._where.shm, self._recording(options),

@@ -16,11 +16,8 @@ class Stopping:
 
     def __init__(self) -> None:
         self.signalled = False
-        self._reader, self._writer = socket.socketpair()
-        self._writer.setblocking(False)
-
-    def fileno(self) -> int:
-        return self._writer.fileno()
+        self._reader, self.writer = socket.socketpair()
+        self.writer.setblocking(False)
 
     def note(self, number: int, frame: object) -> None:
         self.signalled = True
@@ -28,7 +25,7 @@ class Stopping:
     def ask(self) -> None:
         """End the wait, from any thread; later waits end at once."""
         with contextlib.suppress(OSError):  # full: a wake-up is already pending
-            self._writer.send(b"\0")
+            self.writer.send(b"\0")
 
     def wait(self) -> str:
         """Wait; return the name of the signal, or an empty string after `ask`."""
@@ -41,7 +38,7 @@ class Stopping:
 
     def close(self) -> None:
         self._reader.close()
-        self._writer.close()
+        self.writer.close()
 
 
 @contextlib.contextmanager
@@ -55,7 +52,7 @@ def stop_signals() -> Iterator[Stopping]:
         # Python writes a signal's number to the socket, if the signal has a handler in Python.
         for number in _NUMBERS:
             signal.signal(number, stopping.note)
-        before = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False)
+        before = signal.set_wakeup_fd(stopping.writer.fileno(), warn_on_full_buffer=False)
         try:
             yield stopping
         finally:

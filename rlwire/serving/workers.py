@@ -16,7 +16,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
 from time import monotonic
@@ -24,6 +25,7 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from rlwire.errors import on_error
+from rlwire.serving.threads import Worker
 from rlwire.transports.address import Address
 from rlwire.transports.forking import track
 from rlwire.transports.sockets import listen, local_address, unlink
@@ -53,23 +55,24 @@ class Workers:
     def __init__(
         self, target: Target, count: int, where: Address, args: Sequence[Any] = ()
     ) -> None:
-        self._target = target
-        self._args = tuple(args)
-        self._slots = [_WorkerSlot(number) for number in range(count)]
+        self._slots: list[_WorkerSlot] = []
         self._stopping = threading.Event()
         self._stopped = threading.Event()
-        self._monitor = threading.Thread(target=self._watch, name="rlwire workers", daemon=True)
         self._listener = listen(where)
         with on_error(self._close_listener):
             self.address = dataclasses.replace(local_address(self._listener), shm=where.shm)
-            self._wake, self._waker = multiprocessing.Pipe(duplex=False)
         # Before multiprocessing's own exit handler, which would wait for the workers without limit.
         atexit.register(self.stop)
         track(self)
         with on_error(self.stop):
-            for slot in self._slots:
-                self._launch(slot)
-            self._monitor.start()
+            resource_tracker.ensure_running()  # its start would unblock SIGINT
+            # In the processes and the threads too: an early Ctrl-C would print a traceback there.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                for number in range(count):
+                    self._slots.append(_WorkerSlot(number, (self._listener, target, tuple(args))))
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def pids(self) -> list[int]:
@@ -94,15 +97,10 @@ class Workers:
         until = monotonic() + seconds
         self._stopping.set()
         atexit.unregister(self.stop)
-        self._waker.send(None)
-        if self._monitor.ident is not None:
-            self._monitor.join()
         for slot in self._slots:
             slot.ask_to_stop(drain)
         for slot in self._slots:
             slot.end(until)
-        self._wake.close()
-        self._waker.close()
         self._stopped.set()
 
     def _close_listener(self) -> None:
@@ -115,111 +113,85 @@ class Workers:
         atexit.unregister(self.stop)
         self._stopping.set()
         self._stopped.set()
-        self._wake.close()
-        self._waker.close()
         self._listener.close()
         for slot in self._slots:
-            slot.ask_to_stop()  # its pipe closes once the parent closes it too
-
-    def _launch(self, slot: _WorkerSlot) -> None:
-        context = multiprocessing.get_context("spawn")
-        theirs, ours = context.Pipe(duplex=False)
-        process = context.Process(
-            target=_work,
-            args=(theirs, self._listener, self._target, self._args),
-            name=f"rlwire worker {slot.number}",
-        )
-        try:
-            with _sigint_blocked():
-                process.start()
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        slot.process, slot.control, slot.started = process, ours, monotonic()
-
-    def _watch(self) -> None:
-        while True:
-            now = monotonic()
-            running = {slot.process.sentinel: slot for slot in self._slots if slot.process}
-            waits = [max(0.0, slot.due - now) for slot in self._slots if not slot.process]
-            ready = multiprocessing.connection.wait(
-                [self._wake, *running], min(waits, default=None)
-            )
-            if self._stopping.is_set():
-                return
-            for sentinel in ready:
-                if isinstance(sentinel, int):
-                    running[sentinel].reap()
-            for slot in self._slots:
-                if slot.process is None and slot.due <= monotonic():
-                    try:
-                        self._launch(slot)
-                    except OSError as error:  # no more processes or descriptors
-                        logger.error("worker %d: cannot be started: %s", slot.number, error)
-                        slot.delay()
+            slot.control.close()  # the other end sees it once the parent closes it too
 
 
 class _WorkerSlot:
-    """One worker: its process, and when to start another."""
+    """One worker: its process, and a thread that starts another when it dies."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, task: tuple[Any, ...]) -> None:
         self.number = number
         self.process: SpawnProcess | None = None
         self.control: Any = None
-        self.started = 0.0
-        self.due = 0.0
-        self._deaths = 0
+        self._task = task
+        self._lock = threading.Lock()  # once `ask_to_stop` had it, no process starts
+        self._launch()
+        self._watcher = Worker(self._watch, f"rlwire worker {number}").start()
 
-    def reap(self) -> None:
-        process = self.process
-        assert process is not None
-        process.join()
-        if monotonic() - self.started > _LONGEST_DELAY:
-            self._deaths = 0
-        wait = self.delay()
-        logger.error(
-            "worker %d (process %s) died with exit code %s, restarting in %.1f s",
-            self.number, process.pid, process.exitcode, wait,
-        )  # fmt: skip
-        self._release()
+    def _launch(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        theirs, ours = context.Pipe(duplex=False)
+        name = f"rlwire worker {self.number}"
+        process = context.Process(target=_work, args=(theirs, *self._task), name=name)
+        with theirs, on_error(ours.close):
+            process.start()
+        self.process, self.control = process, ours
 
-    def delay(self) -> float:
-        wait = float(min(_FIRST_DELAY * 2 ** min(self._deaths, 20), _LONGEST_DELAY))
-        self._deaths += 1
-        self.due = monotonic() + wait
-        return wait
+    def _watch(self, worker: Worker) -> None:
+        wait, started = _FIRST_DELAY, monotonic()
+        while True:
+            process = self.process
+            if process is not None:
+                process.join()
+                if monotonic() - started > _LONGEST_DELAY:
+                    wait = _FIRST_DELAY
+                with self._lock:
+                    if worker.stopping:
+                        return
+                    logger.error(
+                        "worker %d (process %s) died with exit code %s, restarting in %.1f s",
+                        self.number, process.pid, process.exitcode, wait,
+                    )  # fmt: skip
+                    self._release()
+            if not worker.sleep(wait):
+                return
+            wait, started = min(2 * wait, _LONGEST_DELAY), monotonic()
+            with self._lock:
+                if worker.stopping:
+                    return
+                try:
+                    self._launch()
+                except OSError as error:  # no more processes or descriptors
+                    logger.error("worker %d: cannot be started: %s", self.number, error)
 
-    def ask_to_stop(self, drain: float = 0.0) -> None:
-        if self.control is not None:
-            if drain:
-                with contextlib.suppress(OSError):  # it is dead
-                    self.control.send(drain)
-            self.control.close()
+    def ask_to_stop(self, drain: float) -> None:
+        with self._lock:
+            self._watcher.stop(0)
+        if drain:
+            with contextlib.suppress(OSError):  # it is dead
+                self.control.send(drain)
+        self.control.close()
 
     def end(self, until: float) -> None:
         process = self.process
-        if process is None:
-            return
-        process.join(max(0.0, until - monotonic()))
-        if process.is_alive():
+        if process is not None and not self._watcher.stop(max(0.0, until - monotonic())):
             logger.warning(
                 "worker %d (process %s) did not stop in time, killing it",
                 self.number, process.pid,
             )  # fmt: skip
             process.terminate()
-            process.join(_KILL_AFTER)
-            if process.is_alive():
+            if not self._watcher.stop(_KILL_AFTER):
                 process.kill()
-                process.join()
+        self._watcher.stop()
         self._release()
 
     def _release(self) -> None:
-        assert self.process is not None
-        self.process.close()
-        self.process = None
         self.control.close()
+        process, self.process = self.process, None
+        if process is not None:
+            process.close()
 
 
 def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[Any, ...]) -> None:
@@ -246,13 +218,3 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
         target(listener, stop, *args)
     finally:
         listener.close()
-
-
-@contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT while a process starts: an early Ctrl-C would print a traceback there."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlwire.environments.loading import load_environment
-from rlwire.serving.fronts import clients, rendering, with_settings
+from rlwire.serving.fronts import rendering, with_settings
 from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS as OPTIONS
 from rlwire.universe.options import PASSWORD, UniverseEnvironmentOptions
@@ -49,7 +49,7 @@ def _each(environment: Any, prepare: Callable[[Any], Any]) -> Any:
     return {env_id: _each(target, prepare) for env_id, target in found.items()}
 
 
-client, async_client = clients(RewarderClient, AsyncRewarderClient)
+client, async_client = RewarderClient, AsyncRewarderClient
 dissector = "rlwire.universe.rewarder.dissector:RewarderDissector"
 pixels_dissector = "rlwire.universe.rfb.dissector:RfbDissector"
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import logging
 
 from rlwire.relaax.applications import generating, running
 from rlwire.relaax.applications.configuration import ApplicationError, read_application
 
 
-def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
-    parser.set_defaults(run=functools.partial(_run, command))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    command = parser.prog.split()[-1]
     add = parser.add_argument
     if command == "new":
         add("name", metavar="NAME", help="folder to create")
@@ -37,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     add("-a", "--algorithm", metavar="|".join(generating.ALGORITHMS), help=text)
 
 
-def _run(command: str, given: argparse.Namespace) -> int | None:
+def run(given: argparse.Namespace) -> int | None:
     logging.basicConfig(level="INFO", format="%(message)s")
-    if command == "run":
+    if given.command == "run":
         if unknown := set(given.components) - set(running.COMPONENTS):
             raise ApplicationError(
                 f"unknown process {unknown.pop()}: expected {', '.join(running.COMPONENTS)}"
@@ -54,12 +53,12 @@ def _run(command: str, given: argparse.Namespace) -> int | None:
             show_ui=given.show_ui,
         )
     environment, algorithm = given.environment, given.algorithm
-    if command == "new":
+    if given.command == "new":
         generating.new(given.name, environment, algorithm)
     elif environment is not None or algorithm is not None:
-        change = generating.generate if command == "generate" else generating.configure
+        change = generating.generate if given.command == "generate" else generating.configure
         change(environment, algorithm, given.config)
-    elif command == "generate":
+    elif given.command == "generate":
         raise ApplicationError("pass --environment, --algorithm, or both")
     else:
         for name, text in generating.configurations().items():

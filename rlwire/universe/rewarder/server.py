@@ -134,7 +134,6 @@ class RewarderServer(StreamServer):
     """
 
     scheme = "universe"
-    guards = "TLS or a password of its own"
     player: Player | None = None
 
     @with_options(RewarderServerOptions)

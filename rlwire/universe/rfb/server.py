@@ -205,7 +205,6 @@ class RfbServer(StreamServer):
     """
 
     scheme = "universe"
-    guards = "TLS or a password"
 
     @with_options(RfbServerOptions)
     def __init__(self, display: Display, options: RfbServerOptions) -> None:
