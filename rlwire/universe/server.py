@@ -139,7 +139,7 @@ class UniverseServer(RewarderServer):
             self.page: PageServer | None = None
             if options.page is not None:
                 self.page = PageServer(
-                    lambda: parse_url(self.url),
+                    self.display,
                     options.page,
                     host=url.host or "localhost",
                     auth=self.auth,
@@ -152,7 +152,7 @@ class UniverseServer(RewarderServer):
 
     @property
     def viewers(self) -> int:
-        return self._pixels.viewers
+        return self.display.viewers
 
     @property
     def url(self) -> str:
@@ -174,9 +174,8 @@ class UniverseServer(RewarderServer):
     def drain(self, seconds: float, grace: float = 5.0) -> None:
         """Drain viewers, then agents, within `seconds` in all; then stop."""
         until = time.monotonic() + seconds
-        if self.page is not None:
-            self.page.drain(0.0, grace)  # its viewers are the RFB server's
-        self._pixels.drain(seconds, grace)
+        for server in self._viewing:
+            server.drain(max(0.0, until - time.monotonic()), grace)
         super().drain(max(0.0, until - time.monotonic()), grace)
 
     def reward(self, value: float, done: bool = False, *more: Any, **options: Any) -> None:
@@ -187,6 +186,8 @@ class UniverseServer(RewarderServer):
             now["last"] = {"episode": was["episode"], "score": now["score"]}
             now["best"] = now["score"] if was["best"] is None else max(was["best"], now["score"])
         self._score = {**was, **now}
+        if self.page is not None:
+            self.page.update()
 
     def begin_episode(self, *arguments: Any, **options: Any) -> str:
         episode = super().begin_episode(*arguments, **options)

@@ -347,7 +347,6 @@ def test_tls_protects_rewards_pixels_and_page(files):
         with RfbClient(str(url.pixels_address), auth="openai", tls=called) as viewer:
             viewer.update(20)
             assert (viewer.width, viewer.height) == (32, 24)
-        # The page reaches the pixels, although their certificate is for others.
         place = server.page.url.replace("https", "wss")
         reported = [("Authorization", basic_header("openai", ""))]
         with connect(f"{place}pixels", tls=called, headers=reported) as socket_:

@@ -100,7 +100,7 @@ class FrameEncoder:
             self._encoded.clear()
         key = (-1 if since is None else since.number, wanted)
         if (found := self._encoded.get(key)) is None:
-            found = self._encoded[key] = self.encode(now, _differing(since, now), wanted)
+            found = self._encoded[key] = self.encode(now, differing(since, now), wanted)
             self._kept += len(found[1])
         return found
 
@@ -113,7 +113,7 @@ class FrameEncoder:
         return self.encoder(wanted).encode(now.frame, areas)
 
 
-def _differing(since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
+def differing(since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
     """Return the areas in which `now` differs from `since`; for None the whole frame."""
     height, width, _ = now.frame.shape
     if since is None or since.frame.shape != now.frame.shape:
@@ -293,7 +293,7 @@ class RfbServerSession(RfbSession):
         if now.number >= 0 and full is None and area == whole:
             self._last = now
             return frames.update(since, now, wanted)
-        areas = _cut(_differing(since, now), area)
+        areas = _cut(differing(since, now), area)
         if full is not None:
             areas.append(full)
         if areas:

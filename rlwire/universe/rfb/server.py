@@ -29,19 +29,21 @@ logger = logging.getLogger(__name__)
 
 
 class Viewer:
-    """One viewer of a display; `peer` is its address."""
+    """One viewer of a display, over RFB or in a browser's page.
 
-    __slots__ = ("connection", "peer", "session")
+    Attributes:
+        peer: its address.
+        view_only: whether its keys and pointer are ignored.
+    """
 
     def __init__(self, connection: AsyncConnection) -> None:
         self.connection = connection
-        self.session: RfbServerSession = connection.session  # type: ignore[assignment]
         self.peer = connection.peer
+        self.view_only: bool = getattr(connection.session, "view_only", False)
 
-    @property
-    def view_only(self) -> bool:
-        """Whether its keys and pointer are ignored."""
-        return self.session.view_only
+    def update(self) -> None:
+        """Send what has changed, on the event loop."""
+        self.connection.send_output()
 
 
 class Display:
@@ -69,7 +71,7 @@ class Display:
         self.on_leave = on_leave
         self._lock = threading.Lock()
         self._newest = NumberedFrame(0, _checked(np.zeros((height, width, 3), np.uint8)))
-        self._services: tuple[_ViewerService, ...] = ()
+        self._services: tuple[ViewerService, ...] = ()
 
     @property
     def width(self) -> int:
@@ -104,12 +106,12 @@ class Display:
         """The number of viewers at all servers of this display."""
         return sum(len(service.viewers) for service in self._services)
 
-    def attach(self, service: _ViewerService) -> None:
+    def attach(self, service: ViewerService) -> None:
         """Wake a server's viewers for each frame, until `detach`."""
         with self._lock:
             self._services = (*self._services, service)
 
-    def detach(self, service: _ViewerService) -> None:
+    def detach(self, service: ViewerService) -> None:
         with self._lock:
             self._services = tuple(one for one in self._services if one is not service)
 
@@ -121,13 +123,13 @@ def _checked(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return frame
 
 
-class _ViewerService(Service[AsyncConnection]):
-    def __init__(
-        self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
-    ) -> None:
+class ViewerService(Service[AsyncConnection]):
+    """Serves a display to viewers, on an event loop."""
+
+    viewer: Callable[[AsyncConnection], Viewer] = Viewer
+
+    def __init__(self, display: Display) -> None:
         self.display = display
-        self.frames = FrameEncoder(display.newest, name=display.name, limits=checked(limits))
-        self._auth, self._view_auth = auth, view_auth
         self.viewers: set[Viewer] = set()
         self.counts: Counter[str] = Counter()
         self._log = RateLimitedLog(logger)
@@ -135,23 +137,15 @@ class _ViewerService(Service[AsyncConnection]):
         self._lock = threading.Lock()
         self._woken = False
 
-    def session(self) -> RfbServerSession:
-        return RfbServerSession(
-            self.frames,
-            password=self._auth,
-            view_password=self._view_auth,
-            password_check=None if self._auth is None else PasswordCheck(),
-        )
-
     def handler(self, connection: AsyncConnection) -> PushHandler:
-        viewer = Viewer(connection)
+        viewer = self.viewer(connection)
         self.viewers.add(viewer)
         self.counts["connections"] += 1
         can = "view only" if viewer.view_only else "viewer"
         self._log.info("%s: connected, %s", viewer.peer, can)
-        return PushHandler(lambda event: self._receive(viewer, event), lambda: self._remove(viewer))
+        return PushHandler(lambda event: self.receive(viewer, event), lambda: self._remove(viewer))
 
-    def _receive(self, viewer: Viewer, event: Input) -> None:
+    def receive(self, viewer: Viewer, event: Input) -> None:
         self.counts["inputs"] += 1
         if self.display.on_input is not None:
             try:
@@ -165,7 +159,7 @@ class _ViewerService(Service[AsyncConnection]):
         self.viewers.discard(viewer)
         if self.display.on_leave is not None:
             self.display.on_leave(viewer)
-        self._log.info("%s: disconnected after %d updates", viewer.peer, viewer.session.updates)
+        self._log.info("%s: disconnected", viewer.peer)
 
     def set_up_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -188,7 +182,24 @@ class _ViewerService(Service[AsyncConnection]):
     def _wake(self) -> None:
         self._woken = False
         for viewer in list(self.viewers):
-            viewer.connection.send_output()
+            viewer.update()
+
+
+class _RfbService(ViewerService):
+    def __init__(
+        self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
+    ) -> None:
+        super().__init__(display)
+        self.frames = FrameEncoder(display.newest, name=display.name, limits=checked(limits))
+        self._auth, self._view_auth = auth, view_auth
+
+    def session(self) -> RfbServerSession:
+        return RfbServerSession(
+            self.frames,
+            password=self._auth,
+            view_password=self._view_auth,
+            password_check=None if self._auth is None else PasswordCheck(),
+        )
 
 
 class RfbServer(StreamServer):
@@ -213,7 +224,7 @@ class RfbServer(StreamServer):
         check_passwords(auth, view_auth)
         self.display = display
         limits = options.limits or Limits(string=1 << 20)
-        self._viewers = _ViewerService(display, auth, view_auth, limits)
+        self._viewers = _RfbService(display, auth, view_auth, limits)
         super().__init__(self._viewers, options)
 
     @property
