@@ -20,7 +20,6 @@ class PushClient:
 
     error: Exception | None = None
     _connection: Any = None
-    _transmit: Callable[[Any], Any]  # sends a message
     _wakeups = 0  # of waiting threads or tasks
 
     def __repr__(self) -> str:
@@ -57,23 +56,9 @@ class PushClient:
 
     def _receive(self, event: Any) -> None:
         """Process one event."""
-        raise NotImplementedError
-
-    def _listen(self, connection: Any) -> None:
-        """Receive the events of a connection, until it ends: over asyncio, unless overridden."""
-
-        def receive(event: Any) -> None:
-            self._receive(event)
-            self._wake()
-
-        self._transmit = connection.post
-        connection.serve(PushHandler(receive, self._on_close), self._end)
 
     def _wake(self) -> None:
         """Wake waiting threads or tasks."""
-
-    def _on_close(self) -> None:
-        self._end(ConnectionClosed(f"{self._peer()}: connection closed"))
 
     def _check(self) -> None:
         if self.error is not None:

@@ -42,7 +42,7 @@ from rlwire.transports.sockets import Timeouts
 from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, driven
 from rlwire.universe.options import PASSWORD, UniverseClientOptions
-from rlwire.universe.push_client import PushClient
+from rlwire.universe.push_client import PushClient, PushHandler
 from rlwire.universe.rewarder._reader import Reader
 
 logger = logging.getLogger(__name__)
@@ -70,6 +70,8 @@ class RewarderClientBase(PushClient, ClientBase):
     """
 
     _connect: Callable[..., Any]
+    _listen: Callable[[Any], None]  # receives the events of a connection, until it ends
+    _transmit: Callable[[Any], Any]  # sends a message
     _lock: AbstractContextManager[Any] = nullcontext()  # of the session
 
     @with_options(UniverseClientOptions)
@@ -509,8 +511,16 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
                 self._stepping.resume(None)
 
     def _listen(self, connection: Any) -> None:
+        def receive(event: Any) -> None:
+            self._receive(event)
+            self._wake()
+
+        def close() -> None:
+            self._end(ConnectionClosed(f"{self._peer()}: connection closed"))
+
         self._stepping = Waiter(asyncio.get_running_loop())
-        super()._listen(connection)
+        self._transmit = connection.post
+        connection.serve(PushHandler(receive, close), self._end)
 
     def _wake(self) -> None:
         stepping = self._stepping
