@@ -19,7 +19,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
-from rlwire.sessions.rfb.client import Painted, RfbClientSession
+from rlwire.sessions.rfb.client import RfbClientSession
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING
@@ -103,9 +103,10 @@ class Peer(End):
         self.feed(struct.pack(">BBHHHH", 3, incremental, *area))
 
     def messages(self):
-        painted = [event for event in self.painter.feed(self.read()) if isinstance(event, Painted)]
-        self.kinds += [one.encoding for each in painted for one in each.rectangles]
-        return len(painted)
+        before = self.painter.session.updates
+        self.painter.feed(self.read())
+        self.kinds += [one.encoding for one in self.painter.session.pop_changes()]
+        return self.painter.session.updates - before
 
     @property
     def framebuffer(self):
@@ -269,7 +270,7 @@ def test_server_sends_changes_on_request(desk):
         peer.session.receive(struct.pack(">BBHHHH", 3, 0, *FULL))
     peer.tell()
     assert peer.messages() == 1
-    assert peer.session.updates == 4
+    assert desk.screen.counts["updates"] == 4
 
 
 @pytest.mark.parametrize("encoding", [Encoding.RAW, Encoding.TIGHT])
