@@ -55,7 +55,7 @@ _UPDATE = 0  # the type of a FramebufferUpdate
 _UPDATE_HEAD = 4  # its bytes before the first rectangle
 
 _DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
-_OWN = rfb.SetPixelFormat, rfb.SetEncodings, rfb.EnableContinuousUpdates
+_OWN = rfb.SetPixelFormat, rfb.SetEncodings, rfb.EnableContinuousUpdates, Fence
 
 
 class RfbClientSession(ClientHandshake):
@@ -96,7 +96,6 @@ class RfbClientSession(ClientHandshake):
         self._changed: list[Rectangle] = []  # of all updates since the last `pop_changes`
         self.framebuffer: Framebuffer | None = None
         self.name = ""
-        self.fences = False
         self.continuous = False
         self.updates = self.rectangles = self.bytes = 0
 
@@ -235,11 +234,9 @@ class RfbClientSession(ClientHandshake):
 
     def _receive_message(self, message: Any) -> None:
         match message:
-            case Fence(flags, payload):
-                self.fences = True
-                if flags & rfb.FENCE_REQUEST:
-                    # Everything before it is in the framebuffer, and replies are sent in order.
-                    self._outgoing.append(Fence(flags & rfb.FENCE_KNOWN, payload))
+            case Fence(flags, payload) if flags & rfb.FENCE_REQUEST:
+                # Everything before it is in the framebuffer, and replies are sent in order.
+                self._outgoing.append(Fence(flags & rfb.FENCE_KNOWN, payload))
             case rfb.EndOfContinuousUpdates():  # the first one announces support, later ones end it
                 if self.continuous:
                     self.continuous = False
@@ -278,8 +275,6 @@ class RfbClientSession(ClientHandshake):
             raise LocalProtocolError("cannot send: the RFB handshake has not finished")
         if isinstance(message, _OWN):
             raise LocalProtocolError(f"the session itself sends {type(message).__name__}")
-        if isinstance(message, Fence) and not self.fences:
-            raise LocalProtocolError("cannot send: the server has not announced support for Fence")
         return encode(message)
 
     def reject(self, error: RlwireError) -> Sequence[Buffer]:

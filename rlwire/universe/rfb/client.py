@@ -43,7 +43,7 @@ class RfbClient(Blocking, PushClient, ClientBase):
     Only `update` and `poll` read.
 
     Attributes:
-        session: the newest connection's: `version`, `continuous`, `fences`.
+        session: the newest connection's: `version`, `continuous`.
     """
 
     @with_options(RfbClientOptions)

@@ -411,7 +411,7 @@ def test_client_enables_continuous_updates_when_offered():
     assert peer.requests() == [NEXT]
 
 
-@pytest.mark.each("message", [m.SetPixelFormat(m.RGB888), m.SetEncodings((0,)), GO_ON])
+@pytest.mark.each("message", [m.SetPixelFormat(m.RGB888), m.SetEncodings((0,)), GO_ON, m.Fence(0)])
 def test_user_cannot_send_messages_of_the_session(message):
     raised(LocalProtocolError, opened().send, message)
     caught = raised(LocalProtocolError, RfbClientSession().send, m.KeyEvent(97, True))
