@@ -359,14 +359,13 @@ class RewarderClient(Blocking, RewarderClientBase):
         self._lock: Any = threading.RLock()
         self._woken = threading.Condition(threading.Lock())
         self._reader: Reader | None = None
-        track(self)
 
     def close_inherited(self) -> None:
-        """As in `rlwire.transports.forking.Forked`; a child has no reader's thread."""
+        """As in `rlwire.transports.forking.Forked`; a child may connect again."""
         if self._connection is not None:
-            self._connection = self._reader = None
-            self._lock, self.error = _ParentsLock(self._peer()), not_ours(self._peer())
-            self._woken = threading.Condition(threading.Lock())
+            self._set_up()  # the parent's locks may be held
+            self._connection, self.session = None, self._make_session()
+            self.error = not_ours(self._peer())
 
     def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has arrived since the last step; if nothing has, wait.
@@ -426,6 +425,7 @@ class RewarderClient(Blocking, RewarderClientBase):
         return bool(whole or self._has_errors())
 
     def _listen(self, connection: Any) -> None:
+        track(self)
         self._reader = Reader(
             connection, self.session, self._lock, self._receive, self._end, self._has_errors
         )
@@ -451,18 +451,6 @@ class RewarderClient(Blocking, RewarderClientBase):
     def _close_connection(self, connection: Any) -> Waits[None]:
         reader, self._reader = self._reader, None
         yield (connection if reader is None else reader).close()
-
-
-class _ParentsLock:
-    """The lock of a forked child: it cannot be acquired."""
-
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
-
-    def __enter__(self) -> None:
-        raise not_ours(self._peer)
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 class AsyncRewarderClient(Asyncio, RewarderClientBase):
