@@ -441,6 +441,7 @@ def number(value: Any) -> int | float:
     return float(np.asarray(value, np.float64).item())
 
 
+@dataclass(eq=False)
 class RewarderService(Service[AsyncConnection]):
     """Serves the connections of a server, on its event loop.
 
@@ -449,33 +450,30 @@ class RewarderService(Service[AsyncConnection]):
     is woken up once for all that are queued.
     """
 
-    def __init__(
-        self,
-        server: RewarderServer,
-        receive: Callable[[AgentAction | EnvReset, AsyncConnection], object],
-        runtime: Runtime,
-        backlog: int,
-        websocket_options: dict[str, Any],
-    ) -> None:
-        self.clients: dict[RewarderServerSession, AsyncConnection] = {}
-        self._server = server
-        self._receive = receive
-        self.actions = self.pushes = self.messages = 0
-        self.log = RateLimitedLog(logger)
-        self._runtime = runtime
-        self._backlog = backlog
-        self._websocket = websocket_options
-        self.loan: Loan | None = None  # the current or last one
-        self._pair: tuple[socket.socket, socket.socket] | None = None  # wakes its borrower
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
-        self._thread = 0
-        # Pushes for sessions whose connections are opening; None after too many.
-        self._opening: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
-        self._opening = WeakKeyDictionary()
-        # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
-        self._queue: deque[tuple[Any, AsyncConnection | None]] = deque()
-        self._scheduled = False
-        self._changed = threading.Condition(threading.Lock())
+    _server: RewarderServer
+    _receive: Callable[[AgentAction | EnvReset, AsyncConnection], object]
+    _runtime: Runtime
+    _backlog: int
+    _websocket: dict[str, Any]  # options of the sessions
+    clients: dict[RewarderServerSession, AsyncConnection] = field(default_factory=dict)
+    actions: int = 0
+    pushes: int = 0
+    messages: int = 0
+    log: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(logger))
+    loan: Loan | None = None  # the current or last one
+    _pair: tuple[socket.socket, socket.socket] | None = None  # wakes its borrower
+    _loop: asyncio.AbstractEventLoop | None = None  # while it serves
+    _thread: int = 0
+    # Pushes for sessions whose connections are opening.
+    _opening: WeakKeyDictionary[RewarderServerSession, list[Push]] = field(
+        default_factory=WeakKeyDictionary
+    )
+    # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
+    _queue: deque[tuple[Any, AsyncConnection | None]] = field(default_factory=deque)
+    _scheduled: bool = False
+    _changed: threading.Condition = field(
+        default_factory=lambda: threading.Condition(threading.Lock())
+    )
 
     def session(self) -> Stack:
         """Return a connection's session, whose inner one is made when its handshake is read."""
@@ -508,12 +506,9 @@ class RewarderService(Service[AsyncConnection]):
             self.log.warning("%s: rejected: %s", connection.peer, session.close_reason)
             return handler
         self.clients[session] = connection
-        missed = self._opening.pop(session)
         kind = "observer" if session.observer else "agent"
         self.log.info("%s: connected, %s", connection.peer, kind)
-        if missed is None:
-            self._drop(connection)
-        for push in missed or ():
+        for push in self._opening.pop(session):
             self.messages += 1
             self._post(push, (connection,))
         return handler
@@ -652,13 +647,8 @@ class RewarderService(Service[AsyncConnection]):
             return
         self.pushes += 1
         self.messages += len(self.clients)
-        if self._opening:
-            for session, missed in self._opening.items():
-                if missed is not None:
-                    missed.append(what)
-                    size = sum(push.size for push in missed)
-                    if size > self._backlog or len(missed) > _BATCH:
-                        self._opening[session] = None
+        for missed in self._opening.values():  # for an iteration or two of the loop
+            missed.append(what)
         self._post(what, list(self.clients.values()))
 
     def _post(self, what: Any, clients: Iterable[AsyncConnection]) -> None:
