@@ -12,6 +12,7 @@ import logging
 import secrets
 import struct
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from PIL import Image
@@ -86,7 +87,7 @@ class PageServer(StreamServer):
     ) -> None:
         if isinstance(address, int):
             address = Address(host, PORT if address is True else address)
-        self._pages = _PageService(self, display, auth, about, origins)
+        self._pages = _PageService(display, self, auth, about, origins)
         super().__init__(
             self._pages, StreamServerOptions(parse(address), **{"timeout": _TIMEOUTS, **options})
         )
@@ -111,19 +112,13 @@ class PageServer(StreamServer):
         return "a page for browsers"
 
 
+@dataclass(eq=False)
 class _PageService(ViewerService):
-    def __init__(
-        self,
-        server: PageServer,  # knows its address once it listens
-        display: Display,
-        secret: str | None,
-        about: Callable[[], Mapping[str, Any]],
-        origins: Collection[str],
-    ) -> None:
-        super().__init__(display)
-        self._server, self._secret, self._origins = server, secret, origins
-        self.about = about
-        self._ticket = secrets.token_urlsafe()
+    _server: PageServer  # knows its address once it listens
+    _secret: str | None
+    about: Callable[[], Mapping[str, Any]]
+    _origins: Collection[str]
+    _ticket: str = field(default_factory=secrets.token_urlsafe)
 
     def session(self) -> Layer:
         return websocket.WebSocketServerSession(

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -123,19 +124,21 @@ def _checked(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return frame
 
 
+@dataclass(eq=False)
 class ViewerService(Service[AsyncConnection]):
     """Serves a display to viewers, on an event loop."""
 
-    viewer: Callable[[AsyncConnection], Viewer] = Viewer
+    display: Display
+    viewers: set[Viewer] = field(default_factory=set, init=False)
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _woken: bool = field(default=False, init=False)
+    _log: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(logger), init=False)
 
-    def __init__(self, display: Display) -> None:
-        self.display = display
-        self.viewers: set[Viewer] = set()
-        self.counts: Counter[str] = Counter()
-        self._log = RateLimitedLog(logger)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
-        self._woken = False
+    def viewer(self, connection: AsyncConnection) -> Viewer:
+        """Return the viewer of a new connection."""
+        return Viewer(connection)
 
     def handler(self, connection: AsyncConnection) -> PushHandler:
         viewer = self.viewer(connection)
@@ -185,13 +188,11 @@ class ViewerService(Service[AsyncConnection]):
             viewer.update()
 
 
+@dataclass(eq=False)
 class _RfbService(ViewerService):
-    def __init__(
-        self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
-    ) -> None:
-        super().__init__(display)
-        self.frames = FrameEncoder(display.newest, name=display.name, limits=checked(limits))
-        self._auth, self._view_auth = auth, view_auth
+    frames: FrameEncoder
+    _auth: str | None
+    _view_auth: str | None
 
     def session(self) -> RfbServerSession:
         return RfbServerSession(
@@ -223,8 +224,9 @@ class RfbServer(StreamServer):
         auth, view_auth = options.auth, options.view_auth
         check_passwords(auth, view_auth)
         self.display = display
-        limits = options.limits or Limits(string=1 << 20)
-        self._viewers = _RfbService(display, auth, view_auth, limits)
+        limits = checked(options.limits or Limits(string=1 << 20))
+        frames = FrameEncoder(display.newest, name=display.name, limits=limits)
+        self._viewers = _RfbService(display, frames, auth, view_auth)
         super().__init__(self._viewers, options)
 
     @property
