@@ -19,14 +19,7 @@ from rlwire.errors import EncodeError, PeerError, RlwireError
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient, RewarderServer
 from rlwire.universe.rfb import Display, RfbClient
-from rlwire.universe.server import (
-    PIXELS,
-    ScreenPlayer,
-    UniverseServer,
-    as_frame,
-    frames_of,
-    is_picture,
-)
+from rlwire.universe.server import ScreenPlayer, UniverseServer, as_frame, frames_of, is_picture
 from rlwire.urls import parse_url
 from rlwire.websocket import connect
 from tests.raising import raised
@@ -129,7 +122,6 @@ def test_keys_and_play_arguments_control_the_environment():
 
 def test_pixel_observation_is_sent_only_as_pixels():
     with universe(Corridor()) as server, watching(server) as agent:
-        assert agent.session.about[PIXELS] == "observation"
         assert agent.session.about["rlwire.spaces"]["observation"]
         step = agent.step(20)
         assert step.count
@@ -139,7 +131,6 @@ def test_pixel_observation_is_sent_only_as_pixels():
 
 def test_rendered_pixels_are_sent_beside_the_observation():
     with universe(Pole("rgb_array")) as server, watching(server) as agent:
-        assert agent.session.about[PIXELS] == "render"
         eventually(lambda: agent.step(20).observation is not None)
         assert place(server) == 155
         assert server.display.newest().frame[0, 0, 1] == 255
@@ -381,7 +372,7 @@ def test_url_query_options_configure_the_server():
         held = {frozenset({"Left"}): 0, frozenset({"Right", "space"}): 2}
         assert server.player.controls._actions == held
         with RewarderClient(f"127.0.0.1:{parse_url(server.url).port}", auth="sesame") as agent:
-            assert agent.session.about[PIXELS] == "observation"
+            assert agent.session.fps == 200
     raised(ValueError, rlwire.serve, Corridor(), "universe://127.0.0.1:0+0?keys=Left")
 
 
