@@ -19,13 +19,7 @@ from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.handshake import ServerInit
 from rlwire.codecs.rfb.messages import UNTIL_LAST, ClientMessage, Encoding, Fence, encode
-from rlwire.errors import (
-    DeadlineExceeded,
-    LimitExceeded,
-    LocalProtocolError,
-    RemoteProtocolError,
-    RlwireError,
-)
+from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, LayerPhase
 from rlwire.sessions.rfb.handshake import ClientHandshake
@@ -276,11 +270,6 @@ class RfbClientSession(ClientHandshake):
         if isinstance(message, _OWN):
             raise LocalProtocolError(f"the session itself sends {type(message).__name__}")
         return encode(message)
-
-    def reject(self, error: RlwireError) -> Sequence[Buffer]:
-        if not isinstance(error, RemoteProtocolError):
-            self.phase = LayerPhase.CLOSED
-        return []
 
     def next_deadline(self) -> float | None:
         due = self._due if self._left else None

@@ -57,17 +57,12 @@ class NumberedFrame(NamedTuple):
 
 
 class UpdateFormat(NamedTuple):
+    """The arguments of a `RectangleEncoder`."""
+
     pixel_format: rfb.PixelFormat
     encoding: Encoding
     quality: int | None
     compression: int
-
-
-def _encoder_of(wanted: UpdateFormat) -> RectangleEncoder:
-    pixel_format, encoding, quality, compression = wanted
-    return RectangleEncoder(
-        pixel_format, encoding=encoding, quality=quality, compression=compression
-    )
 
 
 class FrameEncoder:
@@ -84,7 +79,7 @@ class FrameEncoder:
         self.name = name
         self.limits = DEFAULT if limits is None else limits
         self.counts: Counter[str] = Counter()
-        self.encoder = lru_cache(_ENCODERS)(_encoder_of)
+        self.encoder = lru_cache(_ENCODERS)(lambda wanted: RectangleEncoder(**wanted._asdict()))
         self._number = -1  # of the frame that the rest belongs to
         self._kept = 0  # bytes
         self._encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = {}
