@@ -21,16 +21,12 @@ class PushClient:
     error: Exception | None = None
     _connection: Any = None
     _wakeups = 0  # of waiting threads or tasks
+    # Waits up to some seconds, or returns an awaitable, until `_wakeups` is another number.
+    _wait: Callable[[float | None, int], Any]
+    _peer: Callable[[], Any]  # returns the other end
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._peer()}>"
-
-    def _peer(self) -> Any:
-        raise NotImplementedError
-
-    def _wait(self, seconds: float | None, wakeups: int) -> Any:
-        """Wait up to `seconds`, or return an awaitable, until `_wakeups` is not `wakeups`."""
-        raise NotImplementedError
 
     def _close_connection(self, connection: Any) -> Waits[None]:
         yield from close_and_wait(connection)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from types import EllipsisType
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -58,6 +58,9 @@ from rlwire.universe.push_client import PushHandler
 from rlwire.universe.rewarder._loan import Loan
 from rlwire.urls import parse_url
 
+if TYPE_CHECKING:
+    from rlwire.universe.rewarder.player import EnvironmentPlayer
+
 logger = logging.getLogger(__name__)
 
 _ACTIONS = 1024  # in the queue of `actions`; the oldest are dropped
@@ -90,14 +93,6 @@ class EnvResetRequest:
     options: Mapping[str, Any] | None
     message: EnvReset = field(repr=False, compare=False)
     client: AsyncConnection = field(repr=False, compare=False)
-
-
-class Player(Protocol):
-    """What steps a server's environment while the server runs."""
-
-    def begin(self, interrupted: Callable[[], bool]) -> None: ...
-
-    def end(self) -> None: ...
 
 
 class RewarderServer(StreamServer):
@@ -135,7 +130,7 @@ class RewarderServer(StreamServer):
 
     scheme = "universe"
     guards = "TLS or a password of its own"
-    player: Player | None = None
+    player: EnvironmentPlayer | None = None
 
     @with_options(RewarderServerOptions)
     def __init__(self, env_id: str | None, options: RewarderServerOptions) -> None:
