@@ -65,14 +65,11 @@ class RewarderServerOptions(PushOptions):
 
     Attributes:
         env_state: the initial state.
-        on_reset: called with each `EnvResetRequest`, one after another in a thread of its own. It
-            may reply later; an exception is sent as the reply (default: call `next_reset`).
         on_action: called with each `AgentAction` on the event loop, which it must not block
             (default: call `actions`).
     """
 
     env_state: str = "running"
-    on_reset: Any = None
     on_action: Any = None
 
 

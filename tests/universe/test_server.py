@@ -23,6 +23,7 @@ from rlwire.universe.server import ScreenPlayer, UniverseServer, as_frame, frame
 from rlwire.urls import parse_url
 from rlwire.websocket import connect
 from tests.raising import raised
+from tests.universe.resets import answer_resets
 from tests.waiting import eventually
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -252,11 +253,10 @@ def test_reset_selects_one_of_several_environments(url):
 
 def test_unsupported_reset_options_are_logged_once(caplog):
     with (
-        RewarderServer(
-            "a", "127.0.0.1:0", auth=None, on_reset=lambda request: server.begin_episode(request)
-        ) as server,
+        RewarderServer("a", "127.0.0.1:0", auth=None) as server,
         RewarderClient(str(server.address)) as client,
     ):
+        answer_resets(server)
         for _ in range(2):
             client.reset(options={"level": 3})
     assert caplog.text.count("options={'level': 3} of resets are not sent") == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import socket
 import threading
 import time
@@ -45,7 +44,6 @@ from rlwire.errors import (
     on_error,
 )
 from rlwire.serving.serving import Running, Service, StreamServer
-from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.passwords import PasswordCheck, new_password
 from rlwire.sessions.rewarder.rules import Push
@@ -162,7 +160,7 @@ class RewarderServer(StreamServer):
         self._connections.session()  # raises now if an argument is invalid
         super().__init__(self._connections, options)
         self._guarded = self._encrypted or self.auth not in (None, PASSWORD)
-        self._on_reset, self._on_action = options.on_reset, options.on_action
+        self._on_action = options.on_action
         self.limits, self.log = self._runtime.limits, self._connections.log
         self._order = threading.Lock()  # clients receive episodes in the order of their starts
         self._lock = threading.Lock()  # guards the following
@@ -170,7 +168,6 @@ class RewarderServer(StreamServer):
         self._resets: deque[EnvResetRequest] = deque()
         self._input = threading.Condition(self._lock)
         self._counts: Counter[str] = Counter()
-        self._jobs: queue.SimpleQueue[EnvResetRequest | None] = queue.SimpleQueue()
 
     @property
     def url(self) -> str:
@@ -376,10 +373,6 @@ class RewarderServer(StreamServer):
         about = event.env_id, seed, event.fps, event.episode_id, client.peer, options
         request = EnvResetRequest(*about, event, client)
         self.log.info("%s: resets %s", client.peer, event.env_id or "the environment")
-        if self._on_reset is not None:
-            self.count("resets")
-            self._jobs.put(request)
-            return
         with self._input:
             self._counts["resets"] += 1
             self._resets.append(request)
@@ -387,15 +380,6 @@ class RewarderServer(StreamServer):
             self._input.notify_all()
         if late is not None:
             self.refuse(late, f"more than {_RESETS} resets are pending")
-
-    def _answer_resets(self) -> None:
-        assert self._on_reset is not None
-        while (request := self._jobs.get()) is not None:
-            try:
-                self._on_reset(request)
-            except BaseException as error:
-                logger.exception("%s: on_reset failed", request.peer)
-                self.refuse(request, describe(error))
 
     def _run(self) -> Running:
         player = self.player
@@ -406,10 +390,7 @@ class RewarderServer(StreamServer):
             return self._listen()
 
     def _listen(self) -> Running:
-        running = super()._run()
-        if self._on_reset is not None:
-            run_in_thread("rlwire resets", self._answer_resets)
-        return running
+        return super()._run()
 
     def _details(self) -> str:
         env_id, fps = self._runtime.status.env_id, self._runtime.status.fps
@@ -420,8 +401,6 @@ class RewarderServer(StreamServer):
         if self.player is not None:
             self.player.end()
         self._connections.close_pair()
-        if self._on_reset is not None:
-            self._jobs.put(None)
         self.wake()
         counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
         logger.info("rewarder: %s", counts or "no clients")
