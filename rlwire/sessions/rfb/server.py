@@ -37,7 +37,6 @@ Frame: TypeAlias = npt.NDArray[np.uint8]
 """Pixels: (height, width, 3)."""
 
 _numbers = itertools.count(-1, -1)  # of frames that only one viewer has
-_SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
 _ENCODINGS: Final = frozenset(map(int, Encoding))
 
 _SIZES: Final = (Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE)
@@ -138,7 +137,6 @@ class RfbServerSession(ServerHandshake):
         super().__init__(frames.counts, password, view_password, password_check)
         self._format = UpdateFormat(rfb.RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
-        self._settings: dict[int, Buffer] = {}  # the last message of each of `_SETS`
         self._requested: Area | None = None  # the area to update
         self._full: Area | None = None  # the part of it to send even if it has not changed
         self._size = (0, 0)  # of the viewer's framebuffer
@@ -178,11 +176,6 @@ class RfbServerSession(ServerHandshake):
             if self._continue(message):
                 self._open()
             return []
-        kind = message[0]
-        if kind in _SETS:
-            if message == self._settings.get(kind):
-                return []
-            self._settings[kind] = message
         match rfb.decode_client_message(message, self._frames.limits):
             case KeyEvent() | PointerEvent() as event:
                 if not self.view_only:
