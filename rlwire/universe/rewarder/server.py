@@ -417,12 +417,7 @@ def number(value: Any) -> int | float:
 
 @dataclass(eq=False)
 class RewarderService(Service[AsyncConnection]):
-    """Serves the connections of a server, on its event loop.
-
-    A push is written to all connections. If one does not accept it, the rest is queued for that
-    connection alone. Other threads queue pushes, in order and without waiting for the loop, which
-    is woken up once for all that are queued.
-    """
+    """Serves the connections of a server, on its event loop; other threads queue pushes for it."""
 
     _server: RewarderServer
     _receive: Callable[[AgentAction | EnvReset, AsyncConnection], object]
