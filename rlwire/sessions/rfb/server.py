@@ -13,6 +13,7 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -64,24 +65,20 @@ class UpdateFormat(NamedTuple):
     compression: int
 
 
+@dataclass(eq=False)
 class FrameEncoder:
     """The frame and its encoded updates, shared by the sessions of one server in one thread."""
 
-    def __init__(
-        self,
-        newest: Callable[[], NumberedFrame],
-        *,
-        name: str = "rlwire",
-        limits: Limits | None = None,
-    ) -> None:
-        self.newest = newest
-        self.name = name
-        self.limits = DEFAULT if limits is None else limits
-        self.counts: Counter[str] = Counter()
+    newest: Callable[[], NumberedFrame]
+    name: str = "rlwire"
+    limits: Limits = DEFAULT
+    counts: Counter[str] = field(default_factory=Counter)
+    _number: int = -1  # of the frame that the rest belongs to
+    _kept: int = 0  # bytes
+    _encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self.encoder = lru_cache(_ENCODERS)(lambda wanted: RectangleEncoder(**wanted._asdict()))
-        self._number = -1  # of the frame that the rest belongs to
-        self._kept = 0  # bytes
-        self._encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = {}
 
     def update(
         self, since: NumberedFrame | None, now: NumberedFrame, wanted: UpdateFormat

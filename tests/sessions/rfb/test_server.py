@@ -17,7 +17,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.limits import Limits
+from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
 from rlwire.sessions.rfb.client import RfbClientSession
 from rlwire.sessions.rfb.handshake import check_passwords
@@ -33,7 +33,7 @@ FULL = (0, 0, WIDTH, HEIGHT)
 
 
 class Desk:
-    def __init__(self, limits=None):
+    def __init__(self, limits=DEFAULT):
         self.now = 100.0
         self.frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         self.number = 0
