@@ -159,17 +159,6 @@ class Connection(Owned):
             return self._calls.fetch, True
         return self._fetch, False
 
-    @property
-    def calls(self) -> SocketCalls:
-        """The system calls, for the owner; after a call of its own it may need `finish_send`."""
-        return self._calls
-
-    def finish_send(self, error: BaseException | None = None) -> None:
-        """Do the rest of `send` after an error, or after not all was written."""
-        if error is not None:
-            self._failed(error)
-        self._flush(tried=True)
-
     def deliver(
         self, on_event: Callable[[Any], object], received: int | BaseException | None = None
     ) -> None:
