@@ -91,7 +91,7 @@ class RfbClientSession(ClientHandshake):
         self.framebuffer: Framebuffer | None = None
         self.name = ""
         self.continuous = False
-        self.updates = self.rectangles = self.bytes = 0
+        self.updates = 0
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         try:
@@ -126,7 +126,6 @@ class RfbClientSession(ClientHandshake):
         return _HEAD if self._left else 0
 
     def receive(self, message: Buffer) -> list[Any]:
-        self.bytes += len(message)
         try:
             if self._left:
                 self._receive_rectangles(message, 0)
@@ -190,7 +189,6 @@ class RfbClientSession(ClientHandshake):
             painted = self._decoder.paint(message, offset, count, self._spent)
             self._pay(self._decoder.painted - self._spent)
             self._spent = self._decoder.painted
-            self.rectangles += len(painted)
             self._changed += painted
             self._has_changed = self._has_changed or bool(painted)
         if len(self._changed) > _CHANGES:

@@ -43,7 +43,8 @@ class RfbClient(Blocking, PushClient, ClientBase):
     Only `update` and `poll` read.
 
     Attributes:
-        session: the newest connection's: `version`, `continuous`.
+        session: the newest connection's: `version`, `continuous`, and `updates`, the number of
+            updates that changed pixels.
     """
 
     @with_options(RfbClientOptions)
@@ -154,15 +155,6 @@ class RfbClient(Blocking, PushClient, ClientBase):
     def pointer(self, x: int, y: int, buttons: int = 0) -> None:
         """Move the pointer; `buttons` adds up held ones: 1 left, 2 middle, 4 right, 8, 16 wheel."""
         self.send(PointerEvent(x, y, buttons))
-
-    def statistics(self) -> dict[str, int]:
-        """Return the counts of all clients, and the last connection's.
-
-        ``updates`` that changed pixels, their ``rectangles``, and ``bytes`` of messages.
-        """
-        session, counts = self.session, super().statistics()
-        counts |= {"updates": session.updates, "rectangles": session.rectangles}
-        return {**counts, "bytes": session.bytes}
 
     def _wait(self, seconds: float | None, wakeups: int) -> None:
         connection = self._connection

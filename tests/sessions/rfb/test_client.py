@@ -220,8 +220,7 @@ def test_update_is_painted_once_it_is_complete(piece):
     expected[0:4, 5:8] = 1, 2, 3
     np.testing.assert_array_equal(pixels, expected)
     assert peer.requests() == [NEXT]
-    assert (peer.session.updates, peer.session.rectangles) == (1, 2)
-    assert peer.session.bytes > len(data)
+    assert peer.session.updates == 1
     assert list(map(tuple, peer.session.pop_changes())) == [(1, 1, 2, 2, 0), (5, 0, 3, 4, 0)]
     assert peer.session.pop_changes() == []
 
