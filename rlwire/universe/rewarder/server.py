@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -55,9 +55,6 @@ from rlwire.universe.options import PASSWORD, RewarderServerOptions
 from rlwire.universe.push_client import PushHandler
 from rlwire.universe.rewarder._loan import Loan
 from rlwire.urls import parse_url
-
-if TYPE_CHECKING:
-    from rlwire.universe.rewarder.player import EnvironmentPlayer
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +125,7 @@ class RewarderServer(StreamServer):
 
     scheme = "universe"
     guards = "TLS or a password of its own"
-    player: EnvironmentPlayer | None = None
+    player: Any = None  # begins and ends with the server
 
     @with_options(RewarderServerOptions)
     def __init__(self, env_id: str | None, options: RewarderServerOptions) -> None:

@@ -40,7 +40,8 @@ class Viewer:
     def __init__(self, connection: AsyncConnection) -> None:
         self.connection = connection
         self.peer = connection.peer
-        self.view_only: bool = getattr(connection.session, "view_only", False)
+        session = connection.session
+        self.view_only = isinstance(session, RfbServerSession) and session.view_only
 
     def update(self) -> None:
         """Send what has changed, on the event loop."""
