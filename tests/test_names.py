@@ -19,7 +19,7 @@ SERVERS = [
 CLIENTS = [
     dm_env_rpc.Client, dm_env_rpc.AsyncClient, openpi.Client, openpi.AsyncClient, perlert.Client,
     perlert.AsyncClient, rlx.AgentProxy, rlx.AsyncAgentProxy, rewarder.RewarderClient,
-    rewarder.AsyncRewarderClient, rfb.RfbClient, rfb.AsyncRfbClient, rllink.Client,
+    rewarder.AsyncRewarderClient, rfb.RfbClient, rllink.Client,
     rllink.AsyncClient,
 ]  # fmt: skip
 STREAMS = {

@@ -46,12 +46,8 @@ _WAIT = 0.02  # seconds for a picture, at most, between two looks at the rewarde
 class UniverseEndpoint(Endpoint):
     """A remote's pixels and rewards at a fixed rate; needs Gymnasium (the extra ``gym``).
 
-    A step sends the action at once, waits for the next tick, and returns the newest whole picture
-    and the rewards since the last step. While an environment resets, actions are not sent. After
-    the end of an episode, a reset without a seed continues with the episode that the remote started
-    by itself. ``info`` is the rewards', merged, with the texts as ``text`` and the rewarder's error
-    about an action as ``env.refused``. Actions are values of the server's space or of
-    `action_space`, indexes of `actions`, or lists of events.
+    While an environment resets, actions are not sent. After the end of an episode, a reset without
+    a seed continues with the episode that the remote started by itself.
 
     `rewarder` and `pixels` are the arguments of its two clients; without `rewarder` there are only
     pixels.

@@ -94,10 +94,20 @@ def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]]]
 class Controls:
     """Maps the keys that viewers hold down to actions, by `keys` or by `play`; thread-safe."""
 
-    def __init__(self, keys: Keys | None = None, play: Play | None = None) -> None:
+    def __init__(
+        self,
+        keys: Keys | None = None,
+        play: Play | None = None,
+        fit: Callable[[Any], Any] = lambda action: action,
+    ) -> None:
         if keys and play is not None:
             raise ValueError("pass keys= or play=, not both")
-        self._actions = {_combination(held): action for held, action in (keys or {}).items()}
+        self._actions: dict[frozenset[str], Any] = {}
+        for held, action in (keys or {}).items():
+            try:
+                self._actions[_combination(held)] = fit(action)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(f"the keys {held!r}: {error}") from None
         self._play = play
         self._lock = threading.Lock()
         self._held: dict[Hashable, set[str]] = {}
@@ -111,14 +121,6 @@ class Controls:
     @property
     def keys(self) -> Mapping[str, Any]:
         return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
-
-    def convert(self, action_of: Callable[[Any], Any]) -> None:
-        """Convert each action by a function."""
-        for held, action in self._actions.items():
-            try:
-                self._actions[held] = action_of(action)
-            except (ValueError, TypeError, OverflowError) as error:
-                raise ValueError(f"the keys {'+'.join(sorted(held))!r}: {error}") from None
 
     def receive(self, viewer: Hashable, message: KeyEvent | PointerEvent) -> None:
         if isinstance(message, KeyEvent):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import KW_ONLY, dataclass
 from types import EllipsisType
 from typing import Annotated, Any, Final, Literal
@@ -11,18 +10,6 @@ from rlwire import _options
 from rlwire.sessions.rfb.client import LOSSLESS
 from rlwire.transports.sockets import Timeouts
 from rlwire.urls import URL, Where
-
-
-def _key_action(written: str) -> tuple[str, Any]:
-    keys, _, action = written.rpartition("=")
-    try:
-        return keys, json.loads(action)
-    except ValueError:
-        raise ValueError(f"expected KEYS=ACTION, the action in JSON, not {written!r}") from None
-
-
-_Keys = Annotated[dict[str, Any], _options.Parser(_key_action, "KEYS=ACTION")]
-
 
 REWARDER_PORT: Final = 15900
 """The rewarder's port in the document."""
@@ -78,14 +65,11 @@ class RewarderServerOptions(PushOptions):
 
     Attributes:
         env_state: the initial state.
-        on_reset: called with each `EnvResetRequest`, one after another in a thread of its own. It
-            may reply later; an exception is sent as the reply (default: call `next_reset`).
         on_action: called with each `AgentAction` on the event loop, which it must not block
             (default: call `actions`).
     """
 
     env_state: str = "running"
-    on_reset: Any = None
     on_action: Any = None
 
 
@@ -153,7 +137,7 @@ class UniverseServerOptions(_ViewOptions, EnvironmentRewarderOptions):
 
     address: URL | str = f"universe://127.0.0.1:{VNC_PORT}+{REWARDER_PORT}"
     _: KW_ONLY
-    keys: _Keys | None = None
+    keys: _options.Settings | None = None
     play: Any = None
     frames: Literal["observation", "render"] | None = None
     page: Annotated[Any, _options.Parser(_options.flag, None)] = None

@@ -1,43 +1,42 @@
-"""`PageServer`: a page on which a remote is watched and played in a browser, at one port.
+"""`PageServer`: a page on which a display is watched and played in a browser, at one port.
 
 The page's script is `rlwire/web/universe.js`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import json
 import logging
 import secrets
-import ssl
 import struct
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from PIL import Image
 
 from rlwire._options import StreamServerOptions
+from rlwire.codecs.rfb.messages import encode
 from rlwire.codecs.websocket.handshake import (
     HeaderLines,
     UpgradeRequest,
     basic_credentials,
     same_secret,
 )
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, DecodeError, RlwireError, quoted
-from rlwire.serving.serving import Service, StreamServer
+from rlwire.errors import DecodeError, quoted
+from rlwire.serving.serving import StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.layer import Layer
 from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.client import around
+from rlwire.sessions.rfb.server import NumberedFrame, differing
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.input import key, pointer
-from rlwire.universe.rfb.client import AsyncRfbClient
-from rlwire.urls import URL, client_tls
+from rlwire.universe.rfb.server import Display, Viewer, ViewerService
 from rlwire.web import folder
 
 logger = logging.getLogger(__name__)
@@ -48,14 +47,13 @@ PORT: Final = 6080
 PageAddress: TypeAlias = AddressLike | int | bool
 """Where the page is: a port of the remote's host, True for `PORT`, or an address."""
 
-_TIMEOUTS: Final = Timeouts(idle=None)  # silence is for the two sides to bound
+_TIMEOUTS: Final = Timeouts(idle=None)  # pages are pinged
 _FILES: Final = {
     "/": ("universe.html", "text/html; charset=utf-8"),
     "/universe.js": ("universe.js", "text/javascript; charset=utf-8"),
     "/look.css": ("look.css", "text/css; charset=utf-8"),
 }
 _EXACT: Final = 1 << 18  # pixels of a screen that is sent as PNG; JPEG for larger ones
-_NEWS: Final = 0.25  # seconds between two looks at what the page tells, without new pixels
 _SAFE: Final = (
     ("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; "
      "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
@@ -66,20 +64,19 @@ _SAFE: Final = (
 
 
 class PageServer(StreamServer):
-    """Serves the page, and shows a remote's screen on it.
+    """Serves the page, and shows a display on it.
 
     Pictures of what has changed are sent over a WebSocket, each when the page has shown the last;
     keys and the pointer come back. A browser asks for the password, which counts in either field.
-    The certificate of a remote with TLS is checked unless the remote is on this machine.
-    `remote` returns where it is, since its ports may be known late, and `about` what the page
-    tells of the environment, such as ``score``. A port as `address` is on `host`.
+    `about` returns what the page tells of the environment, such as ``score``; call `update` when
+    that changes without the display. A port as `address` is on `host`.
     """
 
     scheme = "universe"
 
     def __init__(
         self,
-        remote: Callable[[], URL],
+        display: Display,
         address: PageAddress = True,
         *,
         host: str = "localhost",
@@ -90,11 +87,15 @@ class PageServer(StreamServer):
     ) -> None:
         if isinstance(address, int):
             address = Address(host, PORT if address is True else address)
-        service = _PageService(self, remote, auth, about, origins)
+        self._pages = _PageService(display, self, auth, about, origins)
         super().__init__(
-            service, StreamServerOptions(parse(address), **{"timeout": _TIMEOUTS, **options})
+            self._pages, StreamServerOptions(parse(address), **{"timeout": _TIMEOUTS, **options})
         )
         self._guarded = self._guarded or auth is not None
+
+    def update(self) -> None:
+        """Send what has changed to all pages; from any thread."""
+        self._pages.wake()
 
     @property
     def url(self) -> str:
@@ -112,11 +113,10 @@ class PageServer(StreamServer):
 
 
 @dataclass(eq=False)
-class _PageService(Service[AsyncConnection]):
+class _PageService(ViewerService):
     _server: PageServer  # knows its address once it listens
-    _remote: Callable[[], URL]
     _secret: str | None
-    _about: Callable[[], Mapping[str, Any]]
+    about: Callable[[], Mapping[str, Any]]
     _origins: Collection[str]
     _ticket: str = field(default_factory=secrets.token_urlsafe)
 
@@ -173,78 +173,59 @@ class _PageService(Service[AsyncConnection]):
         name, kind = _FILES[path]
         return websocket.Page((folder() / name).read_bytes(), kind, headers=(*_SAFE, *more))
 
-    async def _connect(self) -> AsyncRfbClient:
-        remote, own = self._remote(), None
-        if remote.pixels_address is None:
-            raise ConnectionClosed(f"{remote} has no pixels")
-        if remote.tls and remote.address.loopback:
-            # A server of this very machine, whose certificate is for its other names.
-            own = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            own.check_hostname = False
-            own.verify_mode = ssl.CERT_NONE
-        where, tls = remote.pixels_address, client_tls(remote, own)
-        return await AsyncRfbClient(where, auth=self._secret, tls=tls, timeout=_TIMEOUTS).connect()
+    def viewer(self, connection: AsyncConnection) -> Viewer:
+        page = _Page(connection, self)
+        page.update()
+        return page
 
-    async def converse(self, connection: AsyncConnection) -> None:
-        session: Any = connection.session
-        try:
-            screen = await self._connect()
-        except (RlwireError, OSError) as error:
-            logger.warning("%s: the remote cannot be reached: %s", connection.peer, error)
-            session.leave(1013, "the remote cannot be reached")
-            return
-        async with screen:
-            shown = asyncio.Event()
-            show = asyncio.create_task(self._show(connection, screen, shown))
-            show.add_done_callback(lambda _: connection.close())
-            try:
-                await _play(connection, screen, shown)
-            finally:
-                show.cancel()
-                (why,) = await asyncio.gather(show, return_exceptions=True)
-                if isinstance(why, Exception):
-                    logger.info("%s: the pictures end: %s", connection.peer, why)
-
-    async def _show(
-        self, page: AsyncConnection, screen: AsyncRfbClient, shown: asyncio.Event
-    ) -> NoReturn:
-        """Send the environment's facts when they change, and the screen's changes."""
-        sent = None
-        while True:
-            changes = []
-            with contextlib.suppress(DeadlineExceeded):
-                changes = await screen.update(_NEWS)
-            about = self._about()
-            if about != sent:
-                sent = about
-                await page.send(json.dumps(about, default=str))
-            if changes:
-                size, picture = (screen.width, screen.height), io.BytesIO()
-                x, y, width, height = around(*changes)
-                pixels = screen.framebuffer.pixels[y : y + height, x : x + width].copy()
-                kind = "PNG" if size[0] * size[1] <= _EXACT else "JPEG"
-                Image.fromarray(pixels).save(picture, kind, compress_level=1)
-                shown.clear()
-                await page.send(struct.pack(">4H", *size, x, y) + picture.getvalue())
-                await shown.wait()
-
-
-async def _play(page: AsyncConnection, screen: AsyncRfbClient, shown: asyncio.Event) -> NoReturn:
-    """Do what the page sends."""
-    while True:
-        message = await page.receive()
+    def receive(self, viewer: Any, message: Any) -> None:
         try:
             match json.loads(message):
                 case "shown":
-                    shown.set()
+                    viewer.showing = False
+                    viewer.update()
                 case [str(name), bool(down)]:
                     with contextlib.suppress(ValueError):  # a key that X11 lacks
-                        await screen.send(key(name, down))
+                        super().receive(viewer, key(name, down))
                 case [int(x), int(y), int(buttons)]:
-                    await screen.send(pointer(x, y, buttons))
+                    event = pointer(x, y, buttons)
+                    encode(event)  # checks the numbers
+                    super().receive(viewer, event)
                 case _:
                     raise ValueError
         except (ValueError, TypeError, RecursionError):
             raise DecodeError(
                 f'expected "shown", [key, down] or [x, y, buttons], got {quoted(message)}'
             ) from None
+
+
+class _Page(Viewer):
+    def __init__(self, connection: AsyncConnection, service: _PageService) -> None:
+        super().__init__(connection)
+        self._service = service
+        self.showing = False  # whether the page has not shown the last picture yet
+        self._about: Mapping[str, Any] | None = None  # what was sent
+        self._last: NumberedFrame | None = None
+
+    def update(self) -> None:
+        """Send the environment's facts when they change, and the display's changes."""
+        if self.showing or self.connection.blocked or self.connection.closed:
+            return
+        try:
+            about = self._service.about()
+            if about != self._about:
+                self._about = about
+                self.connection.post(json.dumps(about, default=str))
+            before, self._last = self._last, self._service.display.newest()
+            frame = self._last.frame
+            if areas := differing(before, self._last):
+                x, y, width, height = around(*areas)
+                size, picture = (frame.shape[1], frame.shape[0]), io.BytesIO()
+                kind = "PNG" if size[0] * size[1] <= _EXACT else "JPEG"
+                part = frame[y : y + height, x : x + width]
+                Image.fromarray(part).save(picture, kind, compress_level=1)
+                self.showing = True
+                self.connection.post(struct.pack(">4H", *size, x, y) + picture.getvalue())
+        except Exception as error:
+            logger.info("%s: the pictures end: %s", self.peer, error)
+            self.connection.close()

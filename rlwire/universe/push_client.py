@@ -20,18 +20,13 @@ class PushClient:
 
     error: Exception | None = None
     _connection: Any = None
-    _transmit: Callable[[Any], Any]  # sends a message
     _wakeups = 0  # of waiting threads or tasks
+    # Waits up to some seconds, or returns an awaitable, until `_wakeups` is another number.
+    _wait: Callable[[float | None, int], Any]
+    _peer: Callable[[], Any]  # returns the other end
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._peer()}>"
-
-    def _peer(self) -> Any:
-        raise NotImplementedError
-
-    def _wait(self, seconds: float | None, wakeups: int) -> Any:
-        """Wait up to `seconds`, or return an awaitable, until `_wakeups` is not `wakeups`."""
-        raise NotImplementedError
 
     def _close_connection(self, connection: Any) -> Waits[None]:
         yield from close_and_wait(connection)
@@ -57,23 +52,9 @@ class PushClient:
 
     def _receive(self, event: Any) -> None:
         """Process one event."""
-        raise NotImplementedError
-
-    def _listen(self, connection: Any) -> None:
-        """Receive the events of a connection, until it ends: over asyncio, unless overridden."""
-
-        def receive(event: Any) -> None:
-            self._receive(event)
-            self._wake()
-
-        self._transmit = connection.post
-        connection.serve(PushHandler(receive, self._on_close), self._end)
 
     def _wake(self) -> None:
         """Wake waiting threads or tasks."""
-
-    def _on_close(self) -> None:
-        self._end(ConnectionClosed(f"{self._peer()}: connection closed"))
 
     def _check(self) -> None:
         if self.error is not None:

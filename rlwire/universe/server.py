@@ -24,9 +24,6 @@ from rlwire.universe.rewarder.server import RewarderServer, number
 from rlwire.universe.rfb.server import Display, RfbServer
 from rlwire.urls import parse_url
 
-PIXELS = "rlwire.pixels"
-"""rlwire's field of ``v0.env.describe``'s body: the frames' `Source`."""
-
 Frame: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 """Height x width x 3, uint8."""
 Source: TypeAlias = Literal["observation", "render"]
@@ -47,24 +44,21 @@ class ScreenPlayer(EnvironmentPlayer):
         self._keys, self._play_function, self._frames = options.keys, options.play, options.frames
         super().__init__(environment, options)
         with on_error(self.end):
-            shape = self.driven.observation_space.shape
-            height, width = shape[:2] if self._source == "observation" else (480, 640)
             self.display = Display(
-                width,
-                height,
+                640,  # until the first episode begins
+                480,
                 name=self.env_id,
                 on_input=lambda *event: self.controls.receive(*event),
                 on_leave=lambda viewer: self.controls.leave(viewer),
             )
 
     def _use(self, driven: Driven) -> dict[str, Any]:
-        about, keys = super()._use(driven), self._keys
+        description, keys = super()._use(driven), self._keys
         self._frame, self._source = frames_of(driven, self._frames)
         if not keys and self._play_function is None:
             keys = keys_of(driven.environment)
-        self.controls = Controls(keys, self._play_function)
-        self.controls.convert(self._fit_action)
-        return {PIXELS: self._source, **about}
+        self.controls = Controls(keys, self._play_function, self._fit_action)
+        return description
 
     def _has_audience(self) -> bool:
         return bool(self.server.clients or self.display.viewers)
@@ -139,7 +133,7 @@ class UniverseServer(RewarderServer):
             self.page: PageServer | None = None
             if options.page is not None:
                 self.page = PageServer(
-                    lambda: parse_url(self.url),
+                    self.display,
                     options.page,
                     host=url.host or "localhost",
                     auth=self.auth,
@@ -152,7 +146,7 @@ class UniverseServer(RewarderServer):
 
     @property
     def viewers(self) -> int:
-        return self._pixels.viewers
+        return self.display.viewers
 
     @property
     def url(self) -> str:
@@ -174,9 +168,8 @@ class UniverseServer(RewarderServer):
     def drain(self, seconds: float, grace: float = 5.0) -> None:
         """Drain viewers, then agents, within `seconds` in all; then stop."""
         until = time.monotonic() + seconds
-        if self.page is not None:
-            self.page.drain(0.0, grace)  # its viewers are the RFB server's
-        self._pixels.drain(seconds, grace)
+        for server in self._viewing:
+            server.drain(max(0.0, until - time.monotonic()), grace)
         super().drain(max(0.0, until - time.monotonic()), grace)
 
     def reward(self, value: float, done: bool = False, *more: Any, **options: Any) -> None:
@@ -187,6 +180,8 @@ class UniverseServer(RewarderServer):
             now["last"] = {"episode": was["episode"], "score": now["score"]}
             now["best"] = now["score"] if was["best"] is None else max(was["best"], now["score"])
         self._score = {**was, **now}
+        if self.page is not None:
+            self.page.update()
 
     def begin_episode(self, *arguments: Any, **options: Any) -> str:
         episode = super().begin_episode(*arguments, **options)

@@ -77,7 +77,7 @@ function watch() {
 
 setInterval(() => {
   const { pictures, bytes, delay } = wire;
-  let text = "over rlwire: VNC on WebSocket";
+  let text = "over rlwire: pictures on WebSocket";
   if (pictures) text += `, ${pictures} frames a second, ${number(bytes / pictures / 1000, 1)} KB each`;
   if (delay !== null) text += `, ${Math.ceil(delay)} ms after a key`;
   say("wire", text);

@@ -172,7 +172,7 @@ def test_page_shows_frames_and_sends_keys_unless_watching(by, tmp_path):
         wait_until(lambda: red_of(page) == int(server.display.newest().frame[0, 0, 0]))
         wait_until(lambda: page.text("total") == str(red_of(page)))
         assert page.text("episode").isdecimal()
-        told = r"VNC on WebSocket, \d+ frames a second, [\d.]+ KB each, \d+ ms after a key"
+        told = r"pictures on WebSocket, \d+ frames a second, [\d.]+ KB each, \d+ ms after a key"
         wait_until(lambda: re.search(told, page.text("wire")))
         page.reload()  # the score is of the whole episode
         wait_until(lambda: page.text("total") == str(red_of(page)) != "0")

@@ -11,6 +11,7 @@ from rlwire.universe.environment import UniverseEndpoint
 from rlwire.universe.options import UniverseEnvironmentOptions
 from rlwire.universe.rewarder import RewarderServer
 from tests.reference import xvnc
+from tests.universe.resets import answer_resets
 
 pytestmark = [
     pytest.mark.consumers,
@@ -26,12 +27,8 @@ def test_environments_receive_frames_and_rewards_of_two_desktops():
         besides = [stack.enter_context(xvnc.viewer(each, [Encoding.RAW])) for each in desktops]
         rewarders, envs = [], []
         for number, desktop in enumerate(desktops):
-
-            def begin(request, number=number):
-                rewarders[number].begin_episode(request)
-
-            server = RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai", on_reset=begin)
-            rewarders.append(stack.enter_context(server))
+            server = RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai")
+            rewarders.append(answer_resets(stack.enter_context(server)))
             given = {"address": server.address, "auth": "openai"}
             options = UniverseEnvironmentOptions(server.address, rate=1000)
             pixels = {"address": f"unix:{desktop.path}"}

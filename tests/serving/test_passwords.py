@@ -15,7 +15,6 @@ from rlwire.sessions import passwords
 from rlwire.universe.page import PageServer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb.server import Display, RfbServer
-from rlwire.urls import URL
 
 FREE, EACH = 10, 0.1
 """Wrong passwords of an address that wait for nothing, and seconds for each further one."""
@@ -59,7 +58,7 @@ def guarded(request, monkeypatch):
         server = RfbServer(Display(8, 8), where, auth="secret")
         made = Guarded(server, vnc, lambda answer: answer == bytes(4))
     elif request.param == "page":
-        server = PageServer(lambda: URL("universe", "127.0.0.1", 1), where, auth="secret")
+        server = PageServer(Display(8, 8), where, auth="secret")
         made = Guarded(server, http("/", "Basic", False), lambda answer: b" 200 " in answer[:20])
     elif request.param == "rewarder":
         server = RewarderServer("a.Game-v0", where, auth="secret")

@@ -12,10 +12,9 @@ from PIL import Image
 
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import ConnectionClosed
-from rlwire.sessions.websocket import Closed, Refused
+from rlwire.sessions.websocket import Refused
 from rlwire.universe.page import PageServer
-from rlwire.universe.rfb import Display, RfbServer
-from rlwire.urls import URL
+from rlwire.universe.rfb import Display
 from rlwire.websocket import connect
 from tests.raising import raised
 from tests.waiting import eventually
@@ -35,17 +34,12 @@ def display(received):
 def make(display):
     made = []
 
-    def make(remote=None, **options):
-        pixels = RfbServer(display, "127.0.0.1:0", auth=options.get("auth")).start()
-        made.append(pixels)
-        remote = remote or URL(
-            "universe", "127.0.0.1", pixels=pixels.address.port, only_pixels=True
-        )
-        made.append(PageServer(lambda: remote, 0, host="127.0.0.1", **options).start())
+    def make(**options):
+        made.append(PageServer(display, 0, host="127.0.0.1", **options).start())
         return made[-1]
 
     yield make
-    for server in reversed(made):
+    for server in made:
         server.stop()
 
 
@@ -101,11 +95,13 @@ def test_other_paths_of_the_page_are_404(make, path):
 
 def test_page_receives_the_status_on_each_change(make):
     reported = {"name": "Pong", "score": 0}
-    with ws(make(about=reported.copy)) as peer:
+    server = make(about=reported.copy)
+    with ws(server) as peer:
         assert json.loads(peer.receive()) == {"name": "Pong", "score": 0}
         assert picture(peer.receive())[0] == (40, 30, 0, 0)
         peer.send('"shown"')
         reported["score"] = 1  # without any new pixels
+        server.update()
         assert json.loads(peer.receive())["score"] == 1
 
 
@@ -162,21 +158,17 @@ def test_invalid_page_message_closes_the_connection(make, sent, received):
     assert received == []
 
 
-@pytest.mark.parametrize(
-    "remote", [URL("universe", "127.0.0.1", 1), URL("universe", "127.0.0.1", 1, pixels=1)]
-)
-def test_unreachable_remote_is_an_error(make, remote):
-    with ws(make(remote)) as peer, pytest.raises(Closed, match="1013"):
+def test_page_connection_closes_when_the_server_stops(make):
+    server = make()
+    with ws(server) as peer:
         peer.receive()
+        server.stop()
+        raised(ConnectionClosed, read_on, peer)
 
 
-def test_page_connection_closes_when_the_remote_stops(make, display):
-    with RfbServer(display, "127.0.0.1:0") as pixels:
-        peer = ws(make(URL("universe", "127.0.0.1", pixels=pixels.address.port, only_pixels=True)))
-        peer.receive()
-        peer.send('"shown"')
-    with peer, pytest.raises(ConnectionClosed):
-        read_on(peer)
+def test_page_whose_picture_fails_is_closed(make, display):
+    with ws(make(about=lambda: {1: display, (2, 3): 4})) as peer:
+        raised(ConnectionClosed, read_on, peer)
 
 
 def test_websocket_from_a_foreign_origin_is_rejected(make):
@@ -199,7 +191,7 @@ def test_page_and_websocket_require_the_password(make):
         assert get(server, "/universe.js", Authorization=basic(*words))[0] == 200
     with ws(server, headers=[("Authorization", basic("me", "sesame"))]) as peer:
         assert json.loads(peer.receive()) == {}
-        assert picture(peer.receive())[0] == (40, 30, 0, 0)  # the remote's password is the same
+        assert picture(peer.receive())[0] == (40, 30, 0, 0)
 
 
 def test_page_cookie_authorizes_the_websocket(make):

@@ -16,6 +16,7 @@ from rlwire.universe import key, pointer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb import Display, RfbServer
 from tests.raising import raised
+from tests.universe.resets import answer_resets
 from tests.waiting import eventually
 
 
@@ -25,8 +26,9 @@ class Game:
         self.inputs = []
         self.display = Display(32, 24, on_input=lambda viewer, event: self.inputs.append(event))
         self.rewarder = stack.enter_context(
-            RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai", on_reset=self.reset)
+            RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai")
         )
+        answer_resets(self.rewarder, self.reset)
         self.pixels = stack.enter_context(RfbServer(self.display, "127.0.0.1:0"))
         self.show(0)
 

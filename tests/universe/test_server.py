@@ -19,17 +19,11 @@ from rlwire.errors import EncodeError, PeerError, RlwireError
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient, RewarderServer
 from rlwire.universe.rfb import Display, RfbClient
-from rlwire.universe.server import (
-    PIXELS,
-    ScreenPlayer,
-    UniverseServer,
-    as_frame,
-    frames_of,
-    is_picture,
-)
+from rlwire.universe.server import ScreenPlayer, UniverseServer, as_frame, frames_of, is_picture
 from rlwire.urls import parse_url
 from rlwire.websocket import connect
 from tests.raising import raised
+from tests.universe.resets import answer_resets
 from tests.waiting import eventually
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -129,7 +123,6 @@ def test_keys_and_play_arguments_control_the_environment():
 
 def test_pixel_observation_is_sent_only_as_pixels():
     with universe(Corridor()) as server, watching(server) as agent:
-        assert agent.session.about[PIXELS] == "observation"
         assert agent.session.about["rlwire.spaces"]["observation"]
         step = agent.step(20)
         assert step.count
@@ -139,7 +132,6 @@ def test_pixel_observation_is_sent_only_as_pixels():
 
 def test_rendered_pixels_are_sent_beside_the_observation():
     with universe(Pole("rgb_array")) as server, watching(server) as agent:
-        assert agent.session.about[PIXELS] == "render"
         eventually(lambda: agent.step(20).observation is not None)
         assert place(server) == 155
         assert server.display.newest().frame[0, 0, 1] == 255
@@ -261,11 +253,10 @@ def test_reset_selects_one_of_several_environments(url):
 
 def test_unsupported_reset_options_are_logged_once(caplog):
     with (
-        RewarderServer(
-            "a", "127.0.0.1:0", auth=None, on_reset=lambda request: server.begin_episode(request)
-        ) as server,
+        RewarderServer("a", "127.0.0.1:0", auth=None) as server,
         RewarderClient(str(server.address)) as client,
     ):
+        answer_resets(server)
         for _ in range(2):
             client.reset(options={"level": 3})
     assert caplog.text.count("options={'level': 3} of resets are not sent") == 1
@@ -347,7 +338,6 @@ def test_tls_protects_rewards_pixels_and_page(files):
         with RfbClient(str(url.pixels_address), auth="openai", tls=called) as viewer:
             viewer.update(20)
             assert (viewer.width, viewer.height) == (32, 24)
-        # The page reaches the pixels, although their certificate is for others.
         place = server.page.url.replace("https", "wss")
         reported = [("Authorization", basic_header("openai", ""))]
         with connect(f"{place}pixels", tls=called, headers=reported) as socket_:
@@ -382,7 +372,7 @@ def test_url_query_options_configure_the_server():
         held = {frozenset({"Left"}): 0, frozenset({"Right", "space"}): 2}
         assert server.player.controls._actions == held
         with RewarderClient(f"127.0.0.1:{parse_url(server.url).port}", auth="sesame") as agent:
-            assert agent.session.about[PIXELS] == "observation"
+            assert agent.session.fps == 200
     raised(ValueError, rlwire.serve, Corridor(), "universe://127.0.0.1:0+0?keys=Left")
 
 

@@ -69,7 +69,8 @@ cdef class Framebuffer:
         if width == self.width and height == self.height:
             return
         if width * height > self._limits.pixels:
-            raise LimitExceeded("pixels", self._limits.pixels, width * height)
+            raise LimitExceeded("pixels", self._limits.pixels, width * height,
+                                advice=f"the screen is {width}x{height}")
         fresh = np.zeros((height, width, 3), np.uint8)
         high, wide = min(height, self.height), min(width, self.width)
         fresh[:high, :wide] = self.pixels[:high, :wide]

@@ -12,23 +12,17 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import add
 from typing import Any
 
 from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
+from rlwire.codecs.rfb.handshake import ServerInit
 from rlwire.codecs.rfb.messages import UNTIL_LAST, ClientMessage, Encoding, Fence, encode
-from rlwire.errors import (
-    DeadlineExceeded,
-    LimitExceeded,
-    LocalProtocolError,
-    RemoteProtocolError,
-    RlwireError,
-)
+from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, LayerPhase
-from rlwire.sessions.rfb.handshake import ClientHandshake, RfbSession
+from rlwire.sessions.rfb.handshake import ClientHandshake
 
 LOSSLESS: tuple[Encoding, ...] = (
     Encoding.TIGHT,
@@ -55,17 +49,11 @@ _UPDATE = 0  # the type of a FramebufferUpdate
 _UPDATE_HEAD = 4  # its bytes before the first rectangle
 
 _DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
+_OWN = rfb.SetPixelFormat, rfb.SetEncodings, rfb.EnableContinuousUpdates, Fence
 
 
-@dataclass(frozen=True, slots=True)
-class Painted:
-    """A complete update was painted: its rectangles, in that order."""
-
-    rectangles: list[Rectangle]
-
-
-class RfbClientSession(RfbSession):
-    """A viewer's side of one connection. Events are `Painted`, `Bell`, and replies to a `Fence`.
+class RfbClientSession(ClientHandshake):
+    """A viewer's side of one connection. It has no events: callers read its attributes.
 
     `update_timeout` is in seconds from the start of an update. `limits.pixels` limits the
     framebuffer and what is painted in a second, `received` an update, `string` a cut text.
@@ -83,8 +71,7 @@ class RfbClientSession(RfbSession):
         update_timeout: float | None = 60.0,
         limits: Limits | None = None,
     ) -> None:
-        self._limits = limits or DEFAULT
-        self._handshake = ClientHandshake(password, shared, self._limits)
+        super().__init__(password, shared, limits or DEFAULT)
         self._encodings = _all_encodings(encodings, quality, compression, continuous)
         self._wants_continuous = continuous
         self._update_timeout = update_timeout
@@ -92,8 +79,6 @@ class RfbClientSession(RfbSession):
         self._rate = max(_FRAMES * self._limits.pixels, _LEAST)
         self._credit = 2.0 * self._rate  # pixels that may be painted now, whatever updates have
         self._refilled = -math.inf
-        self.phase = LayerPhase.OPENING
-        self._outgoing: list[Any] = []
         self._decoder: Any = None
         # Of the update that is being received:
         self._left = 0  # missing rectangles
@@ -101,26 +86,19 @@ class RfbClientSession(RfbSession):
         self._unpainted: list[tuple[Buffer, int, int]] = []  # message, offset, count
         self._held = 0  # bytes
         self._spent = 0  # pixels painted
-        self._painted: list[Rectangle] = []
-        self._has_resized = False
+        self._has_changed = False
         self._changed: list[Rectangle] = []  # of all updates since the last `pop_changes`
         self.framebuffer: Framebuffer | None = None
         self.name = ""
-        self.fences = False
         self.continuous = False
-        self.updates = self.rectangles = self.bytes = 0
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """The protocol version, such as (3, 8); (0, 0) before it is known."""
-        return self._handshake.version
+        self.updates = 0
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         try:
             if self._left:
                 return self._run_size(buffer, start, end, self._left)
             if not self.opened:
-                return self._handshake.frame_size(buffer, start, end)
+                return super().frame_size(buffer, start, end)
             if end - start >= _UPDATE_HEAD + _HEAD and buffer[start] == _UPDATE:
                 start += _UPDATE_HEAD
                 self._held = 0
@@ -148,46 +126,39 @@ class RfbClientSession(RfbSession):
         return _HEAD if self._left else 0
 
     def receive(self, message: Buffer) -> list[Any]:
-        self.bytes += len(message)
         try:
             if self._left:
-                return self._receive_rectangles(message, 0)
-            if not self.opened:
-                return self._continue_handshake(message)
-            if message[0] == _UPDATE:
-                return self._begin_update(message)
-            return self._receive_message(rfb.decode_server_message(message, self._limits))
+                self._receive_rectangles(message, 0)
+            elif not self.opened:
+                if init := self._continue(message):
+                    self._open(init)
+            elif message[0] == _UPDATE:
+                self._begin_update(message)
+            else:
+                self._receive_message(rfb.decode_server_message(message, self._limits))
         except RlwireError:
             self.phase = LayerPhase.CLOSED
             raise
+        return []
 
-    def _continue_handshake(self, message: Buffer) -> list[Any]:
-        handshake = self._handshake
-        init = handshake.receive(message)
-        self._outgoing += handshake.outgoing
-        handshake.outgoing.clear()
-        if init is None:
-            return []
-        self._check_size(init.width, init.height)
-        framebuffer = Framebuffer(init.width, init.height)
+    def _open(self, init: ServerInit) -> None:
+        framebuffer = Framebuffer(init.width, init.height, limits=self._limits)
         self._decoder = RectangleDecoder(framebuffer, limits=self._limits)
         self.framebuffer, self.name = framebuffer, init.name
         self.phase = LayerPhase.OPEN
         self._outgoing += [rfb.SetPixelFormat(rfb.RGBX), rfb.SetEncodings(self._encodings)]
         self._request(incremental=False)
-        return []
 
-    def _begin_update(self, message: Buffer) -> list[Any]:
+    def _begin_update(self, message: Buffer) -> None:
         count = _count(message, 0)
         self._left = _ENDLESS if count == UNTIL_LAST else count
         self._held, self._spent, self._due = 0, 0, None
         if not self._left:
-            return self._end_update()
-        return (
-            self._receive_rectangles(message, _UPDATE_HEAD) if len(message) > _UPDATE_HEAD else []
-        )
+            self._end_update()
+        elif len(message) > _UPDATE_HEAD:
+            self._receive_rectangles(message, _UPDATE_HEAD)
 
-    def _receive_rectangles(self, message: Buffer, offset: int) -> list[Any]:
+    def _receive_rectangles(self, message: Buffer, offset: int) -> None:
         size = len(message) - offset
         if self._run[0] != size:  # `frame_size` measured another frame
             self._run_size(message, offset, len(message), self._left)
@@ -202,31 +173,24 @@ class RfbClientSession(RfbSession):
             # DesktopSize: of the requested pseudo-encodings, rectangles have it and LastRect only.
             width, height = struct.unpack_from(">HH", message, offset + 4)
             self._resize(width, height)
-        return [] if self._left else self._end_update()
+        if not self._left:
+            self._end_update()
 
-    def _end_update(self) -> list[Any]:
+    def _end_update(self) -> None:
         self._paint()
-        painted, self._painted = Painted(self._painted), []
-        if painted.rectangles or self._has_resized:
-            self.updates += 1
-            self._has_resized = False
+        self.updates += self._has_changed
+        self._has_changed = False
         if not self.continuous:
             self._request(incremental=True)
-        # None: the transport then calls `output`.
-        return [painted, None] if self._outgoing else [painted]
 
     def _paint(self) -> None:
         unpainted, self._unpainted = self._unpainted, []
-        if not unpainted:
-            return
-        paint = self._decoder.paint
         for message, offset, count in unpainted:
-            painted = paint(message, offset, count, self._spent)
+            painted = self._decoder.paint(message, offset, count, self._spent)
             self._pay(self._decoder.painted - self._spent)
             self._spent = self._decoder.painted
-            self.rectangles += len(painted)
-            self._painted += painted
             self._changed += painted
+            self._has_changed = self._has_changed or bool(painted)
         if len(self._changed) > _CHANGES:
             self._changed = [Rectangle(*around(*self._changed), int(Encoding.RAW))]
 
@@ -236,17 +200,16 @@ class RfbClientSession(RfbSession):
         self._paint()  # earlier rectangles are of the old size
         if (width, height) == (framebuffer.width, framebuffer.height):
             return
-        self._check_size(width, height)
-        self._pay(_ALLOCATED * width * height)
         most = self._decoder.most
         framebuffer.resize(width, height)
+        self._pay(_ALLOCATED * width * height)
         # Keep the used share of what the update may paint, and add the new size.
         self._spent = self._spent * self._decoder.most // most + width * height
         if self._spent > self._decoder.most:
             raise LimitExceeded(
                 "painted", self._decoder.most, self._spent, advice="pixels of one update"
             )
-        self._has_resized = True
+        self._has_changed = True
         self._changed = [Rectangle(0, 0, width, height, _DESKTOP_SIZE)]
         if self.continuous:
             self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, width, height))
@@ -261,21 +224,9 @@ class RfbClientSession(RfbSession):
                 "painted", self._rate, int(self._rate - self._credit), advice=advice
             )
 
-    def _check_size(self, width: int, height: int) -> None:
-        if width * height > self._limits.pixels:
-            raise LimitExceeded(
-                "pixels", self._limits.pixels, width * height,
-                advice=f"the server's desktop is {width}x{height}",
-            )  # fmt: skip
-
-    def _receive_message(self, message: Any) -> list[Any]:
+    def _receive_message(self, message: Any) -> None:
         match message:
-            case rfb.Bell():
-                return [message]
-            case Fence(flags, payload):
-                self.fences = True
-                if not flags & rfb.FENCE_REQUEST:
-                    return [message]
+            case Fence(flags, payload) if flags & rfb.FENCE_REQUEST:
                 # Everything before it is in the framebuffer, and replies are sent in order.
                 self._outgoing.append(Fence(flags & rfb.FENCE_KNOWN, payload))
             case rfb.EndOfContinuousUpdates():  # the first one announces support, later ones end it
@@ -287,7 +238,6 @@ class RfbClientSession(RfbSession):
                     assert self.framebuffer is not None
                     size = self.framebuffer.width, self.framebuffer.height
                     self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, *size))
-        return []
 
     def pop_changes(self) -> list[Rectangle]:
         changed, self._changed = self._changed, []
@@ -315,16 +265,9 @@ class RfbClientSession(RfbSession):
     def _encode(self, message: ClientMessage) -> bytes:
         if not self.opened:
             raise LocalProtocolError("cannot send: the RFB handshake has not finished")
-        if isinstance(message, rfb.SetPixelFormat | rfb.SetEncodings | rfb.EnableContinuousUpdates):
+        if isinstance(message, _OWN):
             raise LocalProtocolError(f"the session itself sends {type(message).__name__}")
-        if isinstance(message, Fence) and not self.fences:
-            raise LocalProtocolError("cannot send: the server has not announced support for Fence")
         return encode(message)
-
-    def reject(self, error: RlwireError) -> Sequence[Buffer]:
-        if not isinstance(error, RemoteProtocolError):
-            self.phase = LayerPhase.CLOSED
-        return []
 
     def next_deadline(self) -> float | None:
         due = self._due if self._left else None
@@ -348,7 +291,7 @@ class RfbClientSession(RfbSession):
     def stream_ended(self) -> str:
         opened, self.phase = self.opened, LayerPhase.CLOSED
         if not opened:
-            return f"in the handshake, before {self._handshake.stage.value}"
+            return f"in the handshake, before {self._stage.value}"
         return f"inside an update, {self._missing()}" if self._left else ""
 
     def _missing(self) -> str:

@@ -5,32 +5,21 @@ from __future__ import annotations
 import hmac
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from rlwire.codecs.rfb import handshake
 from rlwire.codecs.rfb.handshake import Security, ServerInit, Version
 from rlwire.codecs.rfb.messages import Buffer
-from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
+from rlwire.errors import DecodeError, PeerError, RemoteProtocolError, RlwireError, for_peer
 from rlwire.limits import Limits
 from rlwire.sessions.layer import Layer, LayerPhase
 from rlwire.sessions.passwords import PasswordCheck
 
 _VERSIONS: Final[tuple[Version, ...]] = ((3, 3), (3, 7), (3, 8))
 _BEGINNING: Final = b"RFB "
-
-
-class RfbSession(Layer):
-    """What both sides of a connection share."""
-
-    active = True
-    closes_first = True
-
-    def redact(self, data: Buffer, sent: bool) -> Buffer:
-        """Return a message without a challenge or its response, for a recording."""
-        secret = self.phase is not LayerPhase.OPEN and len(data) == handshake.CHALLENGE_SIZE
-        return b"*" * len(data) if secret else data
+_REASON: Final = 500  # characters of an error text that is sent to the viewer
 
 
 class Stage(Enum):
@@ -43,6 +32,37 @@ class Stage(Enum):
     OVER = "nothing more of the handshake"
 
 
+class RfbSession(Layer):
+    """What both sides of a connection share."""
+
+    active = True
+    closes_first = True
+
+    def __init__(self) -> None:
+        self.phase = LayerPhase.OPENING
+        self._outgoing: list[Any] = []
+        self._stages = self._shake_hands()
+        self._stage = next(self._stages)
+
+    def _shake_hands(self) -> Generator[Stage, Buffer, Any]:
+        """Yield what the next message is."""
+        raise NotImplementedError
+
+    def _continue(self, message: Buffer) -> Any:
+        """Receive a message of the handshake; return the result of a finished one, else None."""
+        try:
+            self._stage = self._stages.send(message)
+        except StopIteration as end:
+            self._stage = Stage.OVER
+            return end.value
+        return None
+
+    def redact(self, data: Buffer, sent: bool) -> Buffer:
+        """Return a message without a challenge or its response, for a recording."""
+        secret = self.phase is not LayerPhase.OPEN and len(data) == handshake.CHALLENGE_SIZE
+        return b"*" * len(data) if secret else data
+
+
 def _common_version(theirs: Version) -> Version:
     # Appendix A: unknown versions are treated as 3.3. Apple's 3.889 and RealVNC's 4.1 are 3.8.
     if theirs < _VERSIONS[0]:
@@ -50,8 +70,8 @@ def _common_version(theirs: Version) -> Version:
     return max(version for version in _VERSIONS if version <= theirs)
 
 
-class ClientHandshake:
-    """A viewer's handshake; the caller sends and empties `outgoing`."""
+class ClientHandshake(RfbSession):
+    """A viewer's handshake."""
 
     def __init__(self, password: str | None, shared: bool, limits: Limits) -> None:
         if password is not None:
@@ -60,12 +80,10 @@ class ClientHandshake:
         self._shared = shared
         self._limits = limits
         self.version: Version = (0, 0)
-        self.outgoing: list[bytes] = []
-        self._stages = self._run()
-        self.stage = next(self._stages)
+        super().__init__()
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        stage = self.stage
+        stage = self._stage
         if stage is Stage.VERSION:
             # Check from the first byte on: greetings of other protocols may be shorter.
             if not _BEGINNING.startswith(bytes(buffer[start : min(end, start + 4)])):
@@ -81,26 +99,16 @@ class ClientHandshake:
             return handshake.reason_size(buffer, start, end, self._limits)
         return handshake.server_init_size(buffer, start, end, self._limits)
 
-    def receive(self, message: Buffer) -> ServerInit | None:
-        try:
-            self.stage = self._stages.send(message)
-        except StopIteration as end:
-            self.stage, init = Stage.OVER, end.value
-            assert isinstance(init, ServerInit)
-            return init
-        return None
-
-    def _run(self) -> Generator[Stage, Buffer, ServerInit]:
-        """Yield what the next message is."""
+    def _shake_hands(self) -> Generator[Stage, Buffer, ServerInit]:
         self.version = _common_version(handshake.decode_version((yield Stage.VERSION)))
-        self.outgoing.append(handshake.encode_version(self.version))
+        self._outgoing.append(handshake.encode_version(self.version))
         security = self._choose(handshake.decode_security((yield Stage.SECURITY), self.version))
         if self.version >= (3, 7):
-            self.outgoing.append(bytes((security,)))
+            self._outgoing.append(bytes((security,)))
         if security is Security.VNC:
             assert self._password is not None
             challenge = bytes((yield Stage.CHALLENGE))
-            self.outgoing.append(handshake.respond(challenge, self._password))
+            self._outgoing.append(handshake.respond(challenge, self._password))
         if security is Security.VNC or self.version >= (3, 8):
             result = handshake.decode_result((yield Stage.RESULT))
             if result and self.version >= (3, 8):
@@ -109,7 +117,7 @@ class ClientHandshake:
                 raise PeerError("wrong password" if result == 1 else "too many wrong passwords")
             if result:
                 raise DecodeError(f"unknown security result {result}")
-        self.outgoing.append(bytes((self._shared,)))
+        self._outgoing.append(bytes((self._shared,)))
         return handshake.decode_server_init((yield Stage.INIT))
 
     def _choose(self, offer: list[int] | str) -> Security:
@@ -132,8 +140,8 @@ class ClientHandshake:
         )
 
 
-class ServerHandshake:
-    """A server's handshake; the caller sends and empties `outgoing`."""
+class ServerHandshake(RfbSession):
+    """A server's handshake."""
 
     def __init__(
         self,
@@ -144,60 +152,53 @@ class ServerHandshake:
     ) -> None:
         self._counts = counts
         self._password, self._view_password = password, view_password
-        self._password_check = password_check
+        self.password_check = password_check
         self.view_only = False
         self._version = _VERSIONS[-1]
-        self.outgoing: list[Buffer] = [handshake.encode_version(self._version)]
-        self._stages = self._run()
-        self._stage = next(self._stages)
+        super().__init__()
+        self._outgoing.append(handshake.encode_version(self._version))
 
-    def frame_size(self, have: int) -> int:
+    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         """Return the size of the next message; 0 also while a password is delayed."""
         if self._stage is Stage.VERSION:
             return handshake.VERSION_SIZE
         if self._stage is not Stage.CHALLENGE:
             return 1
-        check = self._password_check
-        if have < handshake.CHALLENGE_SIZE or (check is not None and check.must_wait()):
+        check = self.password_check
+        if end - start < handshake.CHALLENGE_SIZE or (check is not None and check.must_wait()):
             return 0
         return handshake.CHALLENGE_SIZE
 
-    def receive(self, message: Buffer) -> bool:
-        """Receive a message; return whether the handshake is finished."""
-        try:
-            self._stage = self._stages.send(message)
-        except StopIteration:
-            self._stage = Stage.OVER
-        return self._stage is Stage.OVER
-
-    def _run(self) -> Generator[Stage, Buffer, None]:
-        """Yield what the next message is."""
+    def _shake_hands(self) -> Generator[Stage, Buffer, bool]:
         theirs = handshake.decode_version((yield Stage.VERSION))
         self._version = _VERSIONS[0]  # of a rejection
         self._version = version = _common_version(theirs)
         security = Security.NONE if self._password is None else Security.VNC
-        self.outgoing.append(handshake.encode_security([security], version))
+        self._outgoing.append(handshake.encode_security([security], version))
         if version >= (3, 7):  # else the server selects the type
             kind = (yield Stage.SECURITY)[0]
             if kind != security:
                 raise RemoteProtocolError(f"security type {kind} was not offered")
         if security is Security.VNC:
             challenge = os.urandom(handshake.CHALLENGE_SIZE)
-            self.outgoing.append(challenge)
+            self._outgoing.append(challenge)
             self._compare(challenge, bytes((yield Stage.CHALLENGE)))
         if security is Security.VNC or version >= (3, 8):
-            self.outgoing.append(handshake.encode_result(None, version))
+            self._outgoing.append(handshake.encode_result(None, version))
         yield Stage.INIT  # a request for exclusive access is ignored
+        return True
 
-    def reject(self, reason: str) -> list[Buffer]:
+    def reject(self, error: RlwireError) -> Sequence[Buffer]:
         """Return unsent bytes and the reason; 3.3 and 3.7 have no reason after a challenge."""
-        output, self.outgoing = self.outgoing, []
+        before, self.phase = self.phase, LayerPhase.CLOSED
+        if before is not LayerPhase.OPENING:
+            return []
+        reason = for_peer(error, "the server")[:_REASON]
         if self._stage is Stage.VERSION:
-            output.append(handshake.encode_security(reason, self._version))
+            self._outgoing.append(handshake.encode_security(reason, self._version))
         elif self._stage in (Stage.SECURITY, Stage.CHALLENGE):
-            output.append(handshake.encode_result(reason, self._version))
-        self._stage = Stage.OVER
-        return output
+            self._outgoing.append(handshake.encode_result(reason, self._version))
+        return self.output()
 
     def _compare(self, challenge: bytes, response: bytes) -> None:
         right, view_only = (
@@ -208,8 +209,8 @@ class ServerHandshake:
             self._counts["refused"] += 1
             raise RemoteProtocolError("the password is wrong")
         self.view_only = not right
-        if self._password_check is not None:
-            self._password_check.succeeded()
+        if self.password_check is not None:
+            self.password_check.succeeded()
 
 
 def check_passwords(password: str | None, view_password: str | None) -> None:

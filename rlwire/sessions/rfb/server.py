@@ -13,6 +13,7 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,12 +24,12 @@ from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
 from rlwire.codecs.rfb.handshake import ServerInit, encode_server_init
 from rlwire.codecs.rfb.messages import Encoding, Fence, KeyEvent, PointerEvent, encode
-from rlwire.errors import LocalProtocolError, RlwireError, for_peer
+from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, LayerPhase
 from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.client import around
-from rlwire.sessions.rfb.handshake import RfbSession, ServerHandshake
+from rlwire.sessions.rfb.handshake import ServerHandshake
 
 Input: TypeAlias = KeyEvent | PointerEvent
 Area: TypeAlias = tuple[int, int, int, int]
@@ -36,9 +37,7 @@ Area: TypeAlias = tuple[int, int, int, int]
 Frame: TypeAlias = npt.NDArray[np.uint8]
 """Pixels: (height, width, 3)."""
 
-_REASON: Final = 500  # characters of an error text that is sent to the viewer
 _numbers = itertools.count(-1, -1)  # of frames that only one viewer has
-_SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
 _ENCODINGS: Final = frozenset(map(int, Encoding))
 
 _SIZES: Final = (Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE)
@@ -58,37 +57,28 @@ class NumberedFrame(NamedTuple):
 
 
 class UpdateFormat(NamedTuple):
+    """The arguments of a `RectangleEncoder`."""
+
     pixel_format: rfb.PixelFormat
     encoding: Encoding
     quality: int | None
     compression: int
 
 
-def _encoder_of(wanted: UpdateFormat) -> RectangleEncoder:
-    pixel_format, encoding, quality, compression = wanted
-    return RectangleEncoder(
-        pixel_format, encoding=encoding, quality=quality, compression=compression
-    )
-
-
+@dataclass(eq=False)
 class FrameEncoder:
     """The frame and its encoded updates, shared by the sessions of one server in one thread."""
 
-    def __init__(
-        self,
-        newest: Callable[[], NumberedFrame],
-        *,
-        name: str = "rlwire",
-        limits: Limits | None = None,
-    ) -> None:
-        self.newest = newest
-        self.name = name
-        self.limits = DEFAULT if limits is None else limits
-        self.counts: Counter[str] = Counter()
-        self.encoder = lru_cache(_ENCODERS)(_encoder_of)
-        self._number = -1  # of the frame that the rest belongs to
-        self._kept = 0  # bytes
-        self._encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = {}
+    newest: Callable[[], NumberedFrame]
+    name: str = "rlwire"
+    limits: Limits = DEFAULT
+    counts: Counter[str] = field(default_factory=Counter)
+    _number: int = -1  # of the frame that the rest belongs to
+    _kept: int = 0  # bytes
+    _encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.encoder = lru_cache(_ENCODERS)(lambda wanted: RectangleEncoder(**wanted._asdict()))
 
     def update(
         self, since: NumberedFrame | None, now: NumberedFrame, wanted: UpdateFormat
@@ -100,7 +90,7 @@ class FrameEncoder:
             self._encoded.clear()
         key = (-1 if since is None else since.number, wanted)
         if (found := self._encoded.get(key)) is None:
-            found = self._encoded[key] = self.encode(now, _differing(since, now), wanted)
+            found = self._encoded[key] = self.encode(now, differing(since, now), wanted)
             self._kept += len(found[1])
         return found
 
@@ -113,7 +103,7 @@ class FrameEncoder:
         return self.encoder(wanted).encode(now.frame, areas)
 
 
-def _differing(since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
+def differing(since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
     """Return the areas in which `now` differs from `since`; for None the whole frame."""
     height, width, _ = now.frame.shape
     if since is None or since.frame.shape != now.frame.shape:
@@ -124,7 +114,7 @@ def _differing(since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
     return changed(since.frame, now.frame, tile)
 
 
-class RfbServerSession(RfbSession):
+class RfbServerSession(ServerHandshake):
     """One viewer's connection.
 
     Sessions share `frames`. Without a password all viewers are admitted.
@@ -141,61 +131,37 @@ class RfbServerSession(RfbSession):
         password_check: PasswordCheck | None = None,
     ) -> None:
         self._frames = frames
-        self._handshake = ServerHandshake(frames.counts, password, view_password, password_check)
-        self.password_check = password_check
-        self.phase = LayerPhase.OPENING
-        self.updates = 0
-        self._outgoing: list[Buffer] = []
+        super().__init__(frames.counts, password, view_password, password_check)
         self._format = UpdateFormat(rfb.RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
-        self._settings: dict[int, Buffer] = {}  # the last message of each of `_SETS`
         self._requested: Area | None = None  # the area to update
         self._full: Area | None = None  # the part of it to send even if it has not changed
         self._size = (0, 0)  # of the viewer's framebuffer
         self._last: NumberedFrame | None = None  # the viewer's pixels
         self._pointer = False  # whether the viewer has the cursor
 
-    @property
-    def view_only(self) -> bool:
-        return self._handshake.view_only
-
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         if self.phase is not LayerPhase.OPEN:
-            return self._handshake.frame_size(end - start)
+            return super().frame_size(buffer, start, end)
         return rfb.client_message_size(buffer, start, end, self._frames.limits)
-
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        if self.phase is not LayerPhase.OPEN:
-            return None
-        if rfb.client_message_size(buffer, 0, size, self._frames.limits) != size:
-            return None
-        return self.receive(bytes(memoryview(buffer)[:size]))
 
     def receive(self, message: Buffer) -> list[Input | None]:
         try:
             return self._receive(message)
         except RlwireError as error:
-            self._handshake.outgoing = self.reject(error)
+            unsent = self.reject(error)
+            self._outgoing += unsent
             raise
 
     def output(self) -> list[Buffer]:
         out, self._outgoing = self._outgoing, []
         if self.phase is LayerPhase.OPEN:
             self._update(out)
-        else:
-            out += self._handshake.outgoing
-            self._handshake.outgoing = []
         return out
 
     def send(self, event: Any) -> list[Buffer]:
         """Raise LocalProtocolError: the session sends updates by itself, and nothing else."""
         raise LocalProtocolError(f"an RFB server cannot send {type(event).__name__}")
-
-    def reject(self, error: RlwireError) -> list[Buffer]:
-        before, self.phase = self.phase, LayerPhase.CLOSED
-        if before is not LayerPhase.OPENING:
-            return []
-        return self._handshake.reject(for_peer(error, "the server")[:_REASON])
 
     def stream_ended(self) -> str:
         return "" if self.opened else "in the handshake"
@@ -204,14 +170,9 @@ class RfbServerSession(RfbSession):
         if self.closed:
             return []
         if not self.opened:
-            if self._handshake.receive(message):
+            if self._continue(message):
                 self._open()
             return []
-        kind = message[0]
-        if kind in _SETS:
-            if message == self._settings.get(kind):
-                return []
-            self._settings[kind] = message
         match rfb.decode_client_message(message, self._frames.limits):
             case KeyEvent() | PointerEvent() as event:
                 if not self.view_only:
@@ -236,8 +197,7 @@ class RfbServerSession(RfbSession):
         height, width, _ = self._frames.newest().frame.shape
         self._size = (width, height)
         init = ServerInit(width, height, rfb.RGB888, self._frames.name)
-        self._outgoing += [*self._handshake.outgoing, encode_server_init(init)]
-        self._handshake.outgoing = []
+        self._outgoing.append(encode_server_init(init))
         self.phase = LayerPhase.OPEN
 
     def _on_encodings(self, numbers: tuple[int, ...]) -> None:
@@ -293,7 +253,7 @@ class RfbServerSession(RfbSession):
         if now.number >= 0 and full is None and area == whole:
             self._last = now
             return frames.update(since, now, wanted)
-        areas = _cut(_differing(since, now), area)
+        areas = _cut(differing(since, now), area)
         if full is not None:
             areas.append(full)
         if areas:
@@ -325,7 +285,6 @@ class RfbServerSession(RfbSession):
     def _append_update(self, out: list[Buffer], count: int, parts: list[bytes]) -> None:
         out.append(encode(rfb.FramebufferUpdate(count)))
         out.extend(parts)
-        self.updates += 1
         counts = self._frames.counts
         counts["updates"] += 1
         counts["bytes"] += sum(map(len, parts))

@@ -42,7 +42,7 @@ from rlwire.transports.sockets import Timeouts
 from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, driven
 from rlwire.universe.options import PASSWORD, UniverseClientOptions
-from rlwire.universe.push_client import PushClient
+from rlwire.universe.push_client import PushClient, PushHandler
 from rlwire.universe.rewarder._reader import Reader
 
 logger = logging.getLogger(__name__)
@@ -70,6 +70,8 @@ class RewarderClientBase(PushClient, ClientBase):
     """
 
     _connect: Callable[..., Any]
+    _listen: Callable[[Any], None]  # receives the events of a connection, until it ends
+    _transmit: Callable[[Any], Any]  # sends a message
     _lock: AbstractContextManager[Any] = nullcontext()  # of the session
 
     @with_options(UniverseClientOptions)
@@ -358,14 +360,13 @@ class RewarderClient(Blocking, RewarderClientBase):
         self._lock: Any = threading.RLock()
         self._woken = threading.Condition(threading.Lock())
         self._reader: Reader | None = None
-        track(self)
 
     def close_inherited(self) -> None:
-        """As in `rlwire.transports.forking.Forked`; a child has no reader's thread."""
+        """As in `rlwire.transports.forking.Forked`; a child may connect again."""
         if self._connection is not None:
-            self._connection = self._reader = None
-            self._lock, self.error = _ParentsLock(self._peer()), not_ours(self._peer())
-            self._woken = threading.Condition(threading.Lock())
+            self._set_up()  # the parent's locks may be held
+            self._connection, self.session = None, self._make_session()
+            self.error = not_ours(self._peer())
 
     def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has arrived since the last step; if nothing has, wait.
@@ -425,6 +426,7 @@ class RewarderClient(Blocking, RewarderClientBase):
         return bool(whole or self._has_errors())
 
     def _listen(self, connection: Any) -> None:
+        track(self)
         self._reader = Reader(
             connection, self.session, self._lock, self._receive, self._end, self._has_errors
         )
@@ -450,18 +452,6 @@ class RewarderClient(Blocking, RewarderClientBase):
     def _close_connection(self, connection: Any) -> Waits[None]:
         reader, self._reader = self._reader, None
         yield (connection if reader is None else reader).close()
-
-
-class _ParentsLock:
-    """The lock of a forked child: it cannot be acquired."""
-
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
-
-    def __enter__(self) -> None:
-        raise not_ours(self._peer)
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 class AsyncRewarderClient(Asyncio, RewarderClientBase):
@@ -510,8 +500,16 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
                 self._stepping.resume(None)
 
     def _listen(self, connection: Any) -> None:
+        def receive(event: Any) -> None:
+            self._receive(event)
+            self._wake()
+
+        def close() -> None:
+            self._end(ConnectionClosed(f"{self._peer()}: connection closed"))
+
         self._stepping = Waiter(asyncio.get_running_loop())
-        super()._listen(connection)
+        self._transmit = connection.post
+        connection.serve(PushHandler(receive, close), self._end)
 
     def _wake(self) -> None:
         stepping = self._stepping

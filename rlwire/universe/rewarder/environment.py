@@ -43,9 +43,7 @@ _LOST = (ConnectionClosed, OSError, PeerError)
 class RewarderEndpoint(Endpoint):
     """Connects to the environment of a rewarder, for example of an `EnvironmentRewarder`.
 
-    The environment runs in real time, unless its server is in lockstep. A step sends the action,
-    waits for an observation and a reward, and returns the newest observation and the sum of the
-    rewards since the last step. ``info`` is the rewards'; after a reset it is the environment's.
+    A step waits for an observation and a reward, and returns the newest and the sum of them.
     """
 
     def __init__(

@@ -38,12 +38,7 @@ _UNSENDABLE = (EncodeError, LimitExceeded, RecursionError, AttributeError, TypeE
 
 
 class EnvironmentPlayer:
-    """Makes, steps and closes an environment in one thread, as OpenGL demands.
-
-    Each step pushes the observation, then the reward with the info. ``done`` is terminated or
-    truncated; ``info["rlwire.truncated"]`` is set if truncated, and ``info["rlwire.terminated"]``
-    if both. If a step fails, its episode ends as truncated, with ``info["rlwire.error"]``.
-    """
+    """Makes, steps and closes an environment in one thread, as OpenGL demands."""
 
     server: RewarderServer  # receives the steps; set before `begin`
     pushes_observations = True  # each of them, as arrays
@@ -291,7 +286,12 @@ class EnvironmentPlayer:
             flags = {TRUNCATED: True} if truncated else {}
             if truncated and terminated:
                 flags[TERMINATED] = True
-            shown = {**self._marked(info), **flags} if info or flags else flags
+            shown = flags
+            if info:
+                try:
+                    shown = {**mark_arrays(info), **flags}
+                except _UNSENDABLE:
+                    shown = {**self._sendable(info), **flags}
             if loan is not None and loan.step((self._episode_id, reward, done, shown, prepared)):
                 loan.service.pushes += 1
                 loan.service.messages += 1
@@ -308,13 +308,6 @@ class EnvironmentPlayer:
             self.server.reward(0.0, done, {TRUNCATED: True, ERROR: describe(error)})
         if done:
             self._begin_next()
-
-    def _marked(self, info: Any) -> Mapping[str, Any]:
-        """Return an info with its arrays marked; without entries that cannot be."""
-        try:
-            return mark_arrays({} if info is None else info)
-        except _UNSENDABLE:
-            return self._sendable(info)
 
     def _sendable(self, info: Any) -> Mapping[str, Any]:
         """Return an info with its arrays marked, without entries that cannot be sent."""

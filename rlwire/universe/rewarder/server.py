@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import socket
 import threading
 import time
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from types import EllipsisType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,7 +44,6 @@ from rlwire.errors import (
     on_error,
 )
 from rlwire.serving.serving import Running, Service, StreamServer
-from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.passwords import PasswordCheck, new_password
 from rlwire.sessions.rewarder.rules import Push
@@ -92,14 +90,6 @@ class EnvResetRequest:
     client: AsyncConnection = field(repr=False, compare=False)
 
 
-class Player(Protocol):
-    """What steps a server's environment while the server runs."""
-
-    def begin(self, interrupted: Callable[[], bool]) -> None: ...
-
-    def end(self) -> None: ...
-
-
 class RewarderServer(StreamServer):
     """A rewarder: the environment pushes rewards, agents reset and act.
 
@@ -134,7 +124,7 @@ class RewarderServer(StreamServer):
     """
 
     scheme = "universe"
-    player: Player | None = None
+    player: Any = None  # begins and ends with the server
 
     @with_options(RewarderServerOptions)
     def __init__(self, env_id: str | None, options: RewarderServerOptions) -> None:
@@ -166,7 +156,7 @@ class RewarderServer(StreamServer):
         self._connections.session()  # raises now if an argument is invalid
         super().__init__(self._connections, options)
         self._guarded = self._encrypted or self.auth not in (None, PASSWORD)
-        self._on_reset, self._on_action = options.on_reset, options.on_action
+        self._on_action = options.on_action
         self.limits, self.log = self._runtime.limits, self._connections.log
         self._order = threading.Lock()  # clients receive episodes in the order of their starts
         self._lock = threading.Lock()  # guards the following
@@ -174,7 +164,6 @@ class RewarderServer(StreamServer):
         self._resets: deque[EnvResetRequest] = deque()
         self._input = threading.Condition(self._lock)
         self._counts: Counter[str] = Counter()
-        self._jobs: queue.SimpleQueue[EnvResetRequest | None] = queue.SimpleQueue()
 
     @property
     def url(self) -> str:
@@ -380,10 +369,6 @@ class RewarderServer(StreamServer):
         about = event.env_id, seed, event.fps, event.episode_id, client.peer, options
         request = EnvResetRequest(*about, event, client)
         self.log.info("%s: resets %s", client.peer, event.env_id or "the environment")
-        if self._on_reset is not None:
-            self.count("resets")
-            self._jobs.put(request)
-            return
         with self._input:
             self._counts["resets"] += 1
             self._resets.append(request)
@@ -391,15 +376,6 @@ class RewarderServer(StreamServer):
             self._input.notify_all()
         if late is not None:
             self.refuse(late, f"more than {_RESETS} resets are pending")
-
-    def _answer_resets(self) -> None:
-        assert self._on_reset is not None
-        while (request := self._jobs.get()) is not None:
-            try:
-                self._on_reset(request)
-            except BaseException as error:
-                logger.exception("%s: on_reset failed", request.peer)
-                self.refuse(request, describe(error))
 
     def _run(self) -> Running:
         player = self.player
@@ -410,10 +386,7 @@ class RewarderServer(StreamServer):
             return self._listen()
 
     def _listen(self) -> Running:
-        running = super()._run()
-        if self._on_reset is not None:
-            run_in_thread("rlwire resets", self._answer_resets)
-        return running
+        return super()._run()
 
     def _details(self) -> str:
         env_id, fps = self._runtime.status.env_id, self._runtime.status.fps
@@ -424,8 +397,6 @@ class RewarderServer(StreamServer):
         if self.player is not None:
             self.player.end()
         self._connections.close_pair()
-        if self._on_reset is not None:
-            self._jobs.put(None)
         self.wake()
         counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
         logger.info("rewarder: %s", counts or "no clients")
@@ -440,41 +411,34 @@ def number(value: Any) -> int | float:
     return float(np.asarray(value, np.float64).item())
 
 
+@dataclass(eq=False)
 class RewarderService(Service[AsyncConnection]):
-    """Serves the connections of a server, on its event loop.
+    """Serves the connections of a server, on its event loop; other threads queue pushes for it."""
 
-    A push is written to all connections. If one does not accept it, the rest is queued for that
-    connection alone. Other threads queue pushes, in order and without waiting for the loop, which
-    is woken up once for all that are queued.
-    """
-
-    def __init__(
-        self,
-        server: RewarderServer,
-        receive: Callable[[AgentAction | EnvReset, AsyncConnection], object],
-        runtime: Runtime,
-        backlog: int,
-        websocket_options: dict[str, Any],
-    ) -> None:
-        self.clients: dict[RewarderServerSession, AsyncConnection] = {}
-        self._server = server
-        self._receive = receive
-        self.actions = self.pushes = self.messages = 0
-        self.log = RateLimitedLog(logger)
-        self._runtime = runtime
-        self._backlog = backlog
-        self._websocket = websocket_options
-        self.loan: Loan | None = None  # the current or last one
-        self._pair: tuple[socket.socket, socket.socket] | None = None  # wakes its borrower
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
-        self._thread = 0
-        # Pushes for sessions whose connections are opening; None after too many.
-        self._opening: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
-        self._opening = WeakKeyDictionary()
-        # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
-        self._queue: deque[tuple[Any, AsyncConnection | None]] = deque()
-        self._scheduled = False
-        self._changed = threading.Condition(threading.Lock())
+    _server: RewarderServer
+    _receive: Callable[[AgentAction | EnvReset, AsyncConnection], object]
+    _runtime: Runtime
+    _backlog: int
+    _websocket: dict[str, Any]  # options of the sessions
+    clients: dict[RewarderServerSession, AsyncConnection] = field(default_factory=dict)
+    actions: int = 0
+    pushes: int = 0
+    messages: int = 0
+    log: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(logger))
+    loan: Loan | None = None  # the current or last one
+    _pair: tuple[socket.socket, socket.socket] | None = None  # wakes its borrower
+    _loop: asyncio.AbstractEventLoop | None = None  # while it serves
+    _thread: int = 0
+    # Pushes for sessions whose connections are opening.
+    _opening: WeakKeyDictionary[RewarderServerSession, list[Push]] = field(
+        default_factory=WeakKeyDictionary
+    )
+    # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
+    _queue: deque[tuple[Any, AsyncConnection | None]] = field(default_factory=deque)
+    _scheduled: bool = False
+    _changed: threading.Condition = field(
+        default_factory=lambda: threading.Condition(threading.Lock())
+    )
 
     def session(self) -> Stack:
         """Return a connection's session, whose inner one is made when its handshake is read."""
@@ -507,12 +471,9 @@ class RewarderService(Service[AsyncConnection]):
             self.log.warning("%s: rejected: %s", connection.peer, session.close_reason)
             return handler
         self.clients[session] = connection
-        missed = self._opening.pop(session)
         kind = "observer" if session.observer else "agent"
         self.log.info("%s: connected, %s", connection.peer, kind)
-        if missed is None:
-            self._drop(connection)
-        for push in missed or ():
+        for push in self._opening.pop(session):
             self.messages += 1
             self._post(push, (connection,))
         return handler
@@ -651,13 +612,8 @@ class RewarderService(Service[AsyncConnection]):
             return
         self.pushes += 1
         self.messages += len(self.clients)
-        if self._opening:
-            for session, missed in self._opening.items():
-                if missed is not None:
-                    missed.append(what)
-                    size = sum(push.size for push in missed)
-                    if size > self._backlog or len(missed) > _BATCH:
-                        self._opening[session] = None
+        for missed in self._opening.values():  # for an iteration or two of the loop
+            missed.append(what)
         self._post(what, list(self.clients.values()))
 
     def _post(self, what: Any, clients: Iterable[AsyncConnection]) -> None:

@@ -1,6 +1,6 @@
 """RFB, the protocol of VNC: clients, and a server for any viewer."""
 
-from rlwire.universe.rfb.client import AsyncRfbClient, RfbClient
+from rlwire.universe.rfb.client import RfbClient
 from rlwire.universe.rfb.server import Display, RfbServer, Viewer
 
-__all__ = ["AsyncRfbClient", "Display", "RfbClient", "RfbServer", "Viewer"]
+__all__ = ["Display", "RfbClient", "RfbServer", "Viewer"]

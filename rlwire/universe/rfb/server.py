@@ -8,6 +8,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -29,19 +30,22 @@ logger = logging.getLogger(__name__)
 
 
 class Viewer:
-    """One viewer of a display; `peer` is its address."""
+    """One viewer of a display, over RFB or in a browser's page.
 
-    __slots__ = ("connection", "peer", "session")
+    Attributes:
+        peer: its address.
+        view_only: whether its keys and pointer are ignored.
+    """
 
     def __init__(self, connection: AsyncConnection) -> None:
         self.connection = connection
-        self.session: RfbServerSession = connection.session  # type: ignore[assignment]
         self.peer = connection.peer
+        session = connection.session
+        self.view_only = isinstance(session, RfbServerSession) and session.view_only
 
-    @property
-    def view_only(self) -> bool:
-        """Whether its keys and pointer are ignored."""
-        return self.session.view_only
+    def update(self) -> None:
+        """Send what has changed, on the event loop."""
+        self.connection.send_output()
 
 
 class Display:
@@ -69,7 +73,7 @@ class Display:
         self.on_leave = on_leave
         self._lock = threading.Lock()
         self._newest = NumberedFrame(0, _checked(np.zeros((height, width, 3), np.uint8)))
-        self._services: tuple[_ViewerService, ...] = ()
+        self._services: tuple[ViewerService, ...] = ()
 
     @property
     def width(self) -> int:
@@ -104,12 +108,12 @@ class Display:
         """The number of viewers at all servers of this display."""
         return sum(len(service.viewers) for service in self._services)
 
-    def attach(self, service: _ViewerService) -> None:
+    def attach(self, service: ViewerService) -> None:
         """Wake a server's viewers for each frame, until `detach`."""
         with self._lock:
             self._services = (*self._services, service)
 
-    def detach(self, service: _ViewerService) -> None:
+    def detach(self, service: ViewerService) -> None:
         with self._lock:
             self._services = tuple(one for one in self._services if one is not service)
 
@@ -121,37 +125,31 @@ def _checked(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return frame
 
 
-class _ViewerService(Service[AsyncConnection]):
-    def __init__(
-        self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
-    ) -> None:
-        self.display = display
-        self.frames = FrameEncoder(display.newest, name=display.name, limits=checked(limits))
-        self._auth, self._view_auth = auth, view_auth
-        self.viewers: set[Viewer] = set()
-        self.counts: Counter[str] = Counter()
-        self._log = RateLimitedLog(logger)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
-        self._woken = False
+@dataclass(eq=False)
+class ViewerService(Service[AsyncConnection]):
+    """Serves a display to viewers, on an event loop."""
 
-    def session(self) -> RfbServerSession:
-        return RfbServerSession(
-            self.frames,
-            password=self._auth,
-            view_password=self._view_auth,
-            password_check=None if self._auth is None else PasswordCheck(),
-        )
+    display: Display
+    viewers: set[Viewer] = field(default_factory=set, init=False)
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _woken: bool = field(default=False, init=False)
+    _log: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(logger), init=False)
+
+    def viewer(self, connection: AsyncConnection) -> Viewer:
+        """Return the viewer of a new connection."""
+        return Viewer(connection)
 
     def handler(self, connection: AsyncConnection) -> PushHandler:
-        viewer = Viewer(connection)
+        viewer = self.viewer(connection)
         self.viewers.add(viewer)
         self.counts["connections"] += 1
         can = "view only" if viewer.view_only else "viewer"
         self._log.info("%s: connected, %s", viewer.peer, can)
-        return PushHandler(lambda event: self._receive(viewer, event), lambda: self._remove(viewer))
+        return PushHandler(lambda event: self.receive(viewer, event), lambda: self._remove(viewer))
 
-    def _receive(self, viewer: Viewer, event: Input) -> None:
+    def receive(self, viewer: Viewer, event: Input) -> None:
         self.counts["inputs"] += 1
         if self.display.on_input is not None:
             try:
@@ -165,7 +163,7 @@ class _ViewerService(Service[AsyncConnection]):
         self.viewers.discard(viewer)
         if self.display.on_leave is not None:
             self.display.on_leave(viewer)
-        self._log.info("%s: disconnected after %d updates", viewer.peer, viewer.session.updates)
+        self._log.info("%s: disconnected", viewer.peer)
 
     def set_up_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -188,7 +186,22 @@ class _ViewerService(Service[AsyncConnection]):
     def _wake(self) -> None:
         self._woken = False
         for viewer in list(self.viewers):
-            viewer.connection.send_output()
+            viewer.update()
+
+
+@dataclass(eq=False)
+class _RfbService(ViewerService):
+    frames: FrameEncoder
+    _auth: str | None
+    _view_auth: str | None
+
+    def session(self) -> RfbServerSession:
+        return RfbServerSession(
+            self.frames,
+            password=self._auth,
+            view_password=self._view_auth,
+            password_check=None if self._auth is None else PasswordCheck(),
+        )
 
 
 class RfbServer(StreamServer):
@@ -211,8 +224,9 @@ class RfbServer(StreamServer):
         auth, view_auth = options.auth, options.view_auth
         check_passwords(auth, view_auth)
         self.display = display
-        limits = options.limits or Limits(string=1 << 20)
-        self._viewers = _ViewerService(display, auth, view_auth, limits)
+        limits = checked(options.limits or Limits(string=1 << 20))
+        frames = FrameEncoder(display.newest, name=display.name, limits=limits)
+        self._viewers = _RfbService(display, frames, auth, view_auth)
         super().__init__(self._viewers, options)
 
     @property

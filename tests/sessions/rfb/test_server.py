@@ -17,9 +17,9 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.limits import Limits
+from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
-from rlwire.sessions.rfb.client import Painted, RfbClientSession
+from rlwire.sessions.rfb.client import RfbClientSession
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING
@@ -33,7 +33,7 @@ FULL = (0, 0, WIDTH, HEIGHT)
 
 
 class Desk:
-    def __init__(self, limits=None):
+    def __init__(self, limits=DEFAULT):
         self.now = 100.0
         self.frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         self.number = 0
@@ -103,9 +103,10 @@ class Peer(End):
         self.feed(struct.pack(">BBHHHH", 3, incremental, *area))
 
     def messages(self):
-        painted = [event for event in self.painter.feed(self.read()) if isinstance(event, Painted)]
-        self.kinds += [one.encoding for each in painted for one in each.rectangles]
-        return len(painted)
+        before = self.painter.session.updates
+        self.painter.feed(self.read())
+        self.kinds += [one.encoding for one in self.painter.session.pop_changes()]
+        return self.painter.session.updates - before
 
     @property
     def framebuffer(self):
@@ -269,7 +270,7 @@ def test_server_sends_changes_on_request(desk):
         peer.session.receive(struct.pack(">BBHHHH", 3, 0, *FULL))
     peer.tell()
     assert peer.messages() == 1
-    assert peer.session.updates == 4
+    assert desk.screen.counts["updates"] == 4
 
 
 @pytest.mark.parametrize("encoding", [Encoding.RAW, Encoding.TIGHT])

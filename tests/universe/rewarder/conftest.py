@@ -6,6 +6,7 @@ import pytest
 
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.universe.rewarder import RewarderClient, RewarderServer
+from tests.universe.resets import answer_resets
 
 
 @pytest.fixture
@@ -21,8 +22,7 @@ def serving(stack):
 def answering(serving):
 
     def serve(**options):
-        server = serving(on_reset=lambda request: server.begin_episode(request), **options)
-        return server
+        return answer_resets(serving(**options))
 
     return serve
 

@@ -29,12 +29,7 @@ def opened(server, observer=False):
 def server():
     # Without pings, which peers by hand do not answer: a test may take long on a busy machine.
     with RewarderServer(
-        "test.Game-v0",
-        "127.0.0.1:0",
-        auth="openai",
-        on_reset=lambda request: None,
-        ping_interval=None,
-        limits=FEW,
+        "test.Game-v0", "127.0.0.1:0", auth="openai", ping_interval=None, limits=FEW
     ) as made:
         yield made
 

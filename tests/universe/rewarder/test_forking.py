@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rlwire.errors import LocalProtocolError
+from rlwire.errors import LocalProtocolError, PeerError
 from tests.raising import raised
 from tests.transports.test_forking import in_a_child
 
@@ -19,15 +19,15 @@ def test_forked_child_cannot_use_the_parents_client_and_server(answering, join):
     def child():
         calls = (
             lambda: client.step(timeout=1),
-            client.peek,
             lambda: client.act([]),
             lambda: client.reset(timeout=1),
             lambda: client.ping(1),
-            client.connect,
         )
         texts = [str(raised(LocalProtocolError, call)) for call in calls]
         client.close()
         server.stop(0.1)
+        with pytest.raises(PeerError, match="active client"), client:
+            client.ping(10)
         return texts
 
     assert all("parent process" in text for text in in_a_child(child))

@@ -10,9 +10,9 @@ from functools import partial
 
 import pytest
 
-from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
+from rlwire.errors import LocalProtocolError, PeerError
 from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_headers
-from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
+from rlwire.universe.rewarder import AsyncRewarderClient
 from rlwire.websocket import connect
 from tests.raising import raised
 from tests.transports.drivers import LOOPS, meanwhile, new_loop
@@ -112,25 +112,6 @@ def test_rewards_are_counted_while_clients_connect_and_close(serving, factory):
         assert seen == list(range(first, first + len(seen)))
     assert len(visits) > 3
     assert "slow" not in server.statistics()
-
-
-def test_new_client_over_the_backlog_is_closed_as_slow(serving, monkeypatch):
-    server = serving(backlog=1000)
-    handler = server._connections.handler
-
-    def late(connection):
-        """What is pushed while it opens is too much."""
-        for _ in range(20):
-            server.text("x" * 100)
-        return handler(connection)
-
-    assert server._server is not None
-    monkeypatch.setattr(server._server, "_make_handler", late)
-    client = RewarderClient(str(server.address), observer=True)
-    with pytest.raises((ConnectionClosed, PeerError)), client:
-        client.step(10)
-    eventually(lambda: server.statistics().get("slow") == 1)
-    assert server.clients == 0
 
 
 def test_messages_queued_for_the_loop_keep_their_order(serving, join, factory):

@@ -1,11 +1,7 @@
-import asyncio
-
 import numpy as np
-import pytest
 
-from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
-from rlwire.universe.rfb import AsyncRfbClient, Display, RfbClient, RfbServer
+from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from tests.raising import raised
 
 SOON = 20.0  # seconds, for what comes at once unless the machine is busy
@@ -16,37 +12,6 @@ def picture(seed, height=48, width=64):
     frame = np.full((height, width, 3), seed % 256, np.uint8)
     frame[: height // 2, : width // 3] = random.integers(0, 256, (height // 2, width // 3, 3))
     return frame
-
-
-def test_async_client_receives_frames_and_sends_keys():
-    received = []
-
-    async def run():
-        display = Display(64, 48, on_input=lambda viewer, message: received.append(message))
-        with RfbServer(display, "127.0.0.1:0") as server:
-            async with AsyncRfbClient(str(server.address)) as client:
-                for seed in (9, 10):
-                    display.show(picture(seed))
-                    while not np.array_equal(client.snapshot(), picture(seed)):
-                        await client.update(SOON)
-                await client.key("a", True)
-                while not received:
-                    await client.poll()
-                waiting = asyncio.create_task(client.update())
-                await asyncio.sleep(0)
-                with pytest.raises(LocalProtocolError, match="another task"):
-                    await client.update()
-                waiting.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await waiting
-                with pytest.raises(DeadlineExceeded):
-                    await client.update(0.001)
-            assert client.ended
-            with pytest.raises(ConnectionClosed):
-                await client.update()
-
-    asyncio.run(run())
-    assert received == [KeyEvent(97, True)]
 
 
 def test_unconnected_client_raises():
