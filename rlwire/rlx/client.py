@@ -70,8 +70,8 @@ class AgentProxyException(RlwireError):
     """Raised when a command fails; ``__cause__`` is the original error.
 
     The connection stays open after `PeerError` (the server's error reply), `EncodeError` or
-    `LimitExceeded` (the value cannot be sent), `LocalProtocolError` (a command out of turn) and
-    `RemoteProtocolError` (an unreadable reply). It is closed after any other error.
+    `LimitExceeded` (the value cannot be sent) and `LocalProtocolError` (a command out of turn). It
+    is closed after any other error.
     """
 
 

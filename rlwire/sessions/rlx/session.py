@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, NoReturn, TypeAlia
 from rlwire.codecs import rlx
 from rlwire.errors import (
     EncodeError,
-    LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
@@ -51,7 +50,6 @@ class RLXState(enum.Enum):
     RESETTING = "resetting"
     REPORTING_NEW = "reporting, not initialized"
     REPORTING = "reporting"
-    BROKEN = "broken"
     CLOSED = "closed"
 
 
@@ -73,14 +71,11 @@ TRANSITIONS: Final = {
     _S.RESETTING: {"done": _S.READY, "error": _S.READY},
     _S.REPORTING: {"done": _S.READY, "error": _S.READY},
     _S.REPORTING_NEW: {"done": _S.NEW, "error": _S.NEW},
-    # The server does not know where the next message begins; it may still send an error reply.
-    _S.BROKEN: {"error": _S.CLOSED},
     _S.CLOSED: {},
 }
 """The commands and responses that are allowed in each state, and the state after them."""
 
 _ERROR_TEXT = 1000  # characters of an error reply
-_UNREADABLE = "the message cannot be read: "
 
 _NODES = {
     state: StateNode(
@@ -94,11 +89,15 @@ for _state, _nexts in TRANSITIONS.items():
     for _name, _next in _nexts.items():
         _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
         _row[_name] = _NODES[_next]
-_NEW, _BROKEN, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.BROKEN], _NODES[RLXState.CLOSED]
+_NEW, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.CLOSED]
+
+
+class CommandRefused(RemoteProtocolError):
+    """A command that is not allowed now; after an error reply the session continues."""
 
 
 class _RLXSession(StateMachine):
-    __slots__ = ("__weakref__", "_may_refuse")
+    __slots__ = ("__weakref__",)
 
     _client: ClassVar[bool]
 
@@ -115,7 +114,6 @@ class _RLXSession(StateMachine):
         encoder = rlx.RLXEncoder(**options)
         decoder = rlx.RLXDecoder(copy=None, images=images, **options)
         super().__init__(_NEW, self._client, encoder, decoder, limits.received)
-        self._may_refuse = False
 
     @property
     def state(self) -> RLXState:
@@ -130,27 +128,15 @@ class _RLXSession(StateMachine):
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         return rlx.data_offset(buffer, start, end)
 
-    def _break(self) -> None:
-        self._enter(_CLOSED)
-
     def _cannot_send(self, event: Message) -> Buffers:
         called = _called(event, "command" if self._client else "response")
         raise LocalProtocolError(f"{called} cannot be sent now; {_allowed(self._node, 'send')}")
-
-    def _is_whole(self, frame: Buffer) -> bool:
-        """Whether a rejected frame is one netstring, so that the next message can be found."""
-        try:
-            size = rlx.frame_size(frame, 0, len(frame), self._received)
-        except RlwireError:
-            return False
-        return 0 < size == len(frame) and frame[-1] == ord(",")
 
 
 class RLXClientSession(_RLXSession):
     """The environment's side: sends commands, receives replies, ``error`` replies included.
 
-    An invalid frame (DecodeError, LimitExceeded) and a reply to another command
-    (RemoteProtocolError) close the session. An unreadable reply counts as ``error``.
+    A reply to another command (RemoteProtocolError) closes the session.
     """
 
     __slots__ = ()
@@ -161,14 +147,6 @@ class RLXClientSession(_RLXSession):
         """Close the session; an RLX client cannot send errors."""
         self._enter(_CLOSED)
         return []
-
-    def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
-        after = self._node.replies.get("error")
-        if whole and after is not None:
-            self._enter(after)
-            raise RemoteProtocolError(f"the server's reply cannot be read: {error}") from error
-        self._enter(_CLOSED)
-        raise error
 
     def _unexpected(self, reply: Message) -> NoReturn:
         before = self._node
@@ -181,10 +159,9 @@ class RLXClientSession(_RLXSession):
 class RLXServerSession(_RLXSession):
     """The agent's side: receives commands, sends replies.
 
-    `receive` raises RemoteProtocolError for a command that is not allowed now, and for an
-    unreadable message in a whole netstring. The state stays, and one error reply may be sent. If an
-    earlier command has no reply yet, that error reply closes the session, because replies carry no
-    number. One error reply may also be sent after an invalid frame (DecodeError, LimitExceeded).
+    `receive` raises RemoteProtocolError for a command that is not allowed now. The state stays, and
+    `reject` returns an error reply. If an earlier command has no reply yet, that one closes the
+    session, because replies carry no number.
 
     `receive` converts the flat form of ``update_metrics`` to the one with ``data``.
     """
@@ -194,56 +171,24 @@ class RLXServerSession(_RLXSession):
     _client = False
 
     def reject(self, error: RlwireError) -> Buffers:
-        """Return the error reply for `error`; close the session unless only a message failed."""
+        """Return the error reply for `error`; close the session unless a command was refused."""
         if self._node is _CLOSED:
             return []
         text = for_peer(error, "the server")
-        if self._may_refuse and isinstance(error.__cause__, LimitExceeded):
-            text = _UNREADABLE + for_peer(error.__cause__, "the server")
         buffers = self._encode({"response": "error", "message": text[:_ERROR_TEXT]})
-        if isinstance(error, RemoteProtocolError) and self._may_refuse:
-            self._may_refuse = False
-        else:
+        if not isinstance(error, CommandRefused):
             self._enter(_CLOSED)
         return buffers
-
-    def _break(self) -> None:
-        if self._node is not _CLOSED:
-            self._enter(_BROKEN)
-
-    def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
-        if not whole or self._node.replies or self._node is _CLOSED:
-            self._break()
-            raise error
-        self._may_refuse = True
-        raise RemoteProtocolError(f"{_UNREADABLE}{error}") from error
 
     def _check_reply(self, event: Message) -> None:
         if event["response"] == "action" and "data" not in event:
             raise LocalProtocolError("an 'action' response needs 'data', the action itself")
 
-    def _cannot_send(self, event: Message) -> Buffers:
-        """Allow one error reply to a command that was not allowed."""
-        if self._may_refuse and type(event) is dict and event.get("response") == "error":
-            buffers = self._encode(event)
-            self._may_refuse = False
-            return buffers
-        return super()._cannot_send(event)
-
     def _unexpected(self, command: Message) -> NoReturn:
-        node = self._node
-        if node.replies:
-            self._break()
-        else:
-            self._may_refuse = node is not _CLOSED
-        raise _refusal(node, command) from None
+        raise _refusal(self._node, command) from None
 
     def _normalize_metrics(self, command: Message) -> None:
-        try:
-            _normalize_metrics(command)
-        except RemoteProtocolError:
-            self._may_refuse = True
-            raise
+        _normalize_metrics(command)
 
 
 class PageCommand(NamedTuple):
@@ -333,8 +278,10 @@ class PageRules:
 def _refusal(node: StateNode, command: Message) -> RemoteProtocolError:
     called, name = _called(command, "command"), command.get("command")
     if not isinstance(name, str) or name not in ANSWERS:
-        return RemoteProtocolError(f"unknown {called}, expected one of {', '.join(ANSWERS)}")
-    return RemoteProtocolError(f"{called} is not allowed now; {_allowed(node, 'be sent')}")
+        text = f"unknown {called}, expected one of {', '.join(ANSWERS)}"
+    else:
+        text = f"{called} is not allowed now; {_allowed(node, 'be sent')}"
+    return CommandRefused(text) if node.commands else RemoteProtocolError(text)
 
 
 def _normalize_metrics(command: Message) -> None:
@@ -344,7 +291,7 @@ def _normalize_metrics(command: Message) -> None:
             raise TypeError
         entries = [_metric(entry) for entry in given]
     except (KeyError, TypeError):
-        raise RemoteProtocolError(
+        raise CommandRefused(
             "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
             "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
         ) from None

@@ -3,7 +3,6 @@
 from rlwire.sessions.layer cimport Layer
 
 from rlwire.codecs.rlx.decoder import frame_size
-from rlwire.errors import RlwireError
 
 
 cdef class StateNode:
@@ -35,7 +34,7 @@ cdef class StateMachine(Layer):
     cdef object _decode_whole
     cdef str _sent_key
     cdef str _received_key
-    cdef readonly object _received
+    cdef object _received
     cdef bint _client
 
     def __init__(self, StateNode node, bint client, object encoder, object decoder, object received):
@@ -54,11 +53,7 @@ cdef class StateMachine(Layer):
         self._node, self.phase = node, node.phase
 
     def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        try:
-            return frame_size(buffer, start, end, self._received)
-        except RlwireError:
-            self._break()
-            raise
+        return frame_size(buffer, start, end, self._received)
 
     def send(self, object event):
         cdef StateNode node = self._node
@@ -72,17 +67,10 @@ cdef class StateMachine(Layer):
         return buffers
 
     def receive(self, object message):
-        try:
-            decoded = self._decode(message)
-        except RlwireError as error:
-            return self._unreadable(error, self._is_whole(message))
-        return self._check(decoded)
+        return self._check(self._decode(message))
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        try:
-            decoded = self._decode_whole(buffer, size)
-        except RlwireError as error:
-            return self._unreadable(error, True)
+        decoded = self._decode_whole(buffer, size)
         return None if decoded is None else self._check(decoded)
 
     cdef list _check(self, object message):
