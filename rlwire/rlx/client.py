@@ -28,7 +28,7 @@ from rlwire.errors import (
 )
 from rlwire.rlx.config import options as settings
 from rlwire.rlx.options import RLXClientOptions
-from rlwire.sessions.rlx import RLXClientSession, RLXState
+from rlwire.sessions.rlx import RLXClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -179,7 +179,7 @@ class ProxyBase(waits.ClientBase):
             return
         ours = isinstance(error, (RlwireError, OSError))
         # A late reply would be mistaken for the next command's.
-        owed = connection.session.state not in (RLXState.NEW, RLXState.READY)
+        owed = connection.session.pending or connection.session.closed
         if owed and not isinstance(error, LocalProtocolError) if ours else connection.closed:
             if connection is self._connection:
                 self._attach(None)

@@ -26,7 +26,7 @@ from rlwire.serving.fronts import check_no_environment
 from rlwire.serving.serving import AnyConnection, StreamServer
 from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
-from rlwire.sessions.rlx import PageRules
+from rlwire.sessions.rlx import RLXServerSession
 from rlwire.sessions.rlx.session import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
 from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
@@ -199,7 +199,7 @@ class _PageAgent:
         self._page = page
         assert page.service.factory is not None
         self._handler = AgentHandler(page.service.factory, self.name)
-        self._rules = PageRules()
+        self._rules = RLXServerSession()  # of which the codec is not used
         run_in_thread(f"rlwire {self.name}", self._run)
 
     def finish(self, over: bool) -> None:
@@ -234,7 +234,7 @@ class _PageAgent:
         if isinstance(reply, DeferredReply):
             reply.wait()
             reply = reply.result()
-        self._rules.replied(reply)
+        self._rules.replied(reply["response"])
         return reply
 
 

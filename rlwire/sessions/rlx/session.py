@@ -6,7 +6,6 @@ WebSocket, for many environments, each named by its `sid` (`PageSession`).
 
 from __future__ import annotations
 
-import enum
 from typing import Any, ClassVar, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from rlwire.codecs import rlx
@@ -21,16 +20,9 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, Layer, LayerPhase
-from rlwire.sessions.rlx.state_machine import StateMachine, StateNode
+from rlwire.sessions.rlx.state_machine import ANSWERS, StateMachine
 
-__all__ = [
-    "ANSWERS",
-    "TRANSITIONS",
-    "PageRules",
-    "RLXClientSession",
-    "RLXServerSession",
-    "RLXState",
-]
+__all__ = ["ANSWERS", "RLXClientSession", "RLXServerSession"]
 
 Buffers = list[bytes | memoryview]
 Message = dict[str, Any]
@@ -39,57 +31,7 @@ Arrays: TypeAlias = Literal["lists", "float32", "float64"]
 
 SID: Final = 64  # characters
 
-
-class RLXState(enum.Enum):
-    """The state of a session; those that end in ING wait for a reply."""
-
-    NEW = "new"
-    INITIALIZING = "initializing"
-    READY = "ready"
-    UPDATING = "updating"
-    RESETTING = "resetting"
-    REPORTING_NEW = "reporting, not initialized"
-    REPORTING = "reporting"
-    CLOSED = "closed"
-
-
-ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
-"""The response to each command; ``error`` may answer any."""
-
-_S = RLXState
-
-TRANSITIONS: Final = {
-    _S.NEW: {"init": _S.INITIALIZING, "update_metrics": _S.REPORTING_NEW},
-    _S.INITIALIZING: {"ready": _S.READY, "error": _S.NEW},
-    _S.READY: {
-        "init": _S.INITIALIZING,  # RELAAX allows a second one, with another exploit flag
-        "update": _S.UPDATING,
-        "reset": _S.RESETTING,
-        "update_metrics": _S.REPORTING,
-    },
-    _S.UPDATING: {"action": _S.READY, "error": _S.READY},
-    _S.RESETTING: {"done": _S.READY, "error": _S.READY},
-    _S.REPORTING: {"done": _S.READY, "error": _S.READY},
-    _S.REPORTING_NEW: {"done": _S.NEW, "error": _S.NEW},
-    _S.CLOSED: {},
-}
-"""The commands and responses that are allowed in each state, and the state after them."""
-
 _ERROR_TEXT = 1000  # characters of an error reply
-
-_NODES = {
-    state: StateNode(
-        state,
-        LayerPhase.CLOSED if state is RLXState.CLOSED else LayerPhase.OPEN,
-        state in (RLXState.REPORTING, RLXState.REPORTING_NEW),
-    )
-    for state in RLXState
-}
-for _state, _nexts in TRANSITIONS.items():
-    for _name, _next in _nexts.items():
-        _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
-        _row[_name] = _NODES[_next]
-_NEW, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.CLOSED]
 
 
 class CommandRefused(RemoteProtocolError):
@@ -113,24 +55,23 @@ class _RLXSession(StateMachine):
         options: Any = {"dialect": dialect, "dtype": dtype, "framed": True, "limits": limits}
         encoder = rlx.RLXEncoder(**options)
         decoder = rlx.RLXDecoder(copy=None, images=images, **options)
-        super().__init__(_NEW, self._client, encoder, decoder, limits.received)
-
-    @property
-    def state(self) -> RLXState:
-        """The state of the session."""
-        state: RLXState = self._node.state
-        return state
+        super().__init__(self._client, encoder, decoder, limits.received)
 
     @property
     def pending(self) -> int:
-        return int(bool(self._node.replies))
+        return int(self.command is not None)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         return rlx.data_offset(buffer, start, end)
 
-    def _cannot_send(self, event: Message) -> Buffers:
+    def _cannot_send(self, event: Message) -> NoReturn:
         called = _called(event, "command" if self._client else "response")
-        raise LocalProtocolError(f"{called} cannot be sent now; {_allowed(self._node, 'send')}")
+        raise LocalProtocolError(f"{called} cannot be sent now; {self._expected()}")
+
+    def _expected(self) -> str:
+        if self.closed:
+            return "the session is closed"
+        return f"expected {', '.join(map(repr, self.allowed))}"
 
 
 class RLXClientSession(_RLXSession):
@@ -143,17 +84,10 @@ class RLXClientSession(_RLXSession):
 
     _client = True
 
-    def reject(self, error: RlwireError) -> Buffers:
-        """Close the session; an RLX client cannot send errors."""
-        self._enter(_CLOSED)
-        return []
-
     def _unexpected(self, reply: Message) -> NoReturn:
-        before = self._node
-        self._enter(_CLOSED)
-        raise RemoteProtocolError(
-            f"the server sent {_called(reply, 'response')}; {_allowed(before, 'be sent')}"
-        ) from None
+        expected = self._expected()
+        self._close()
+        raise RemoteProtocolError(f"the server sent {_called(reply, 'response')}; {expected}")
 
 
 class RLXServerSession(_RLXSession):
@@ -172,12 +106,12 @@ class RLXServerSession(_RLXSession):
 
     def reject(self, error: RlwireError) -> Buffers:
         """Return the error reply for `error`; close the session unless a command was refused."""
-        if self._node is _CLOSED:
+        if self.closed:
             return []
         text = for_peer(error, "the server")
         buffers = self._encode({"response": "error", "message": text[:_ERROR_TEXT]})
         if not isinstance(error, CommandRefused):
-            self._enter(_CLOSED)
+            self._close()
         return buffers
 
     def _check_reply(self, event: Message) -> None:
@@ -185,7 +119,13 @@ class RLXServerSession(_RLXSession):
             raise LocalProtocolError("an 'action' response needs 'data', the action itself")
 
     def _unexpected(self, command: Message) -> NoReturn:
-        raise _refusal(self._node, command) from None
+        called, name = _called(command, "command"), command.get("command")
+        if not isinstance(name, str) or name not in ANSWERS:
+            text = f"unknown {called}, expected one of {', '.join(ANSWERS)}"
+        else:
+            text = f"{called} is not allowed now; {self._expected()}"
+        refused = self.command is None and not self.closed
+        raise (CommandRefused if refused else RemoteProtocolError)(text)
 
     def _normalize_metrics(self, command: Message) -> None:
         _normalize_metrics(command)
@@ -207,7 +147,7 @@ class PageReply(NamedTuple):
 
 
 class PageSession(Layer):
-    """Decodes texts to `PageCommand`, encodes `PageReply`; `PageRules` checks the commands.
+    """Decodes texts to `PageCommand`, encodes `PageReply`. Commands are checked for each sid.
 
     A text without a valid sid closes the session, because no reply could name its environment.
     """
@@ -253,37 +193,6 @@ def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
         raise EncodeError(f"a number is too large for {dtype}") from None
 
 
-class PageRules:
-    """Checks the commands of one environment of a `PageSession`."""
-
-    def __init__(self) -> None:
-        self._node = _NEW
-        self._after = _NEW
-
-    def check(self, command: Message) -> None:
-        """Raise RemoteProtocolError if a command is not allowed now; normalize metrics."""
-        name = command.get("command")
-        after = self._node.commands.get(name) if isinstance(name, str) else None
-        if after is None:
-            raise _refusal(self._node, command)
-        if after.reports:
-            _normalize_metrics(command)
-        self._after = after
-
-    def replied(self, reply: Message) -> None:
-        """Record the reply to the last command."""
-        self._node = self._after.replies[reply["response"]]
-
-
-def _refusal(node: StateNode, command: Message) -> RemoteProtocolError:
-    called, name = _called(command, "command"), command.get("command")
-    if not isinstance(name, str) or name not in ANSWERS:
-        text = f"unknown {called}, expected one of {', '.join(ANSWERS)}"
-    else:
-        text = f"{called} is not allowed now; {_allowed(node, 'be sent')}"
-    return CommandRefused(text) if node.commands else RemoteProtocolError(text)
-
-
 def _normalize_metrics(command: Message) -> None:
     given = command.get("data", [command])
     try:
@@ -313,10 +222,3 @@ def _called(message: Any, kind: str) -> str:
     if not isinstance(message, dict):
         return f"a {type(message).__name__} instead of a dictionary with a {kind!r}"
     return f"{kind} {quoted(message.get(kind))}"
-
-
-def _allowed(node: StateNode, verb: str) -> str:
-    names = [repr(name) for name in (*node.commands, *node.replies)]
-    if not names:
-        return f"the session is {node.state.value}"
-    return f"in the state {node.state.name} can {verb}: {', '.join(names)}"
