@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from types import SimpleNamespace
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, cast
 
 from rlwire._options import with_options
 from rlwire.codecs import rlx as codec
@@ -103,12 +103,6 @@ class ProxyBase(waits.ClientBase):
         self.metrics: Any = SimpleNamespace(
             scalar=partial(self._report, "scalar"), histogram=partial(self._report, "histogram")
         )
-        self._attach(None)
-
-    def _attach(self, connection: Any) -> None:
-        self._connection = connection
-        self._round_trip: Callable[[Any], Any]
-        self._round_trip = self._no_connection if connection is None else connection.exchange
 
     def leave(self) -> Waits[None]:
         yield self.disconnect()
@@ -126,7 +120,7 @@ class ProxyBase(waits.ClientBase):
             connection = yield self._open(address, session, **options)
         except (RlwireError, OSError, ValueError) as error:
             raise self._failed("connect", error) from error
-        self._attach(self._count(connection))
+        self._connection = self._count(connection)
 
     @driven
     def init(self, exploit: bool = False) -> Waits[Any]:
@@ -153,8 +147,7 @@ class ProxyBase(waits.ClientBase):
     @driven
     def disconnect(self) -> Waits[None]:
         """Close the connection."""
-        connection = self._connection
-        self._attach(None)
+        connection, self._connection = self._connection, None
         if connection is not None:
             yield from close_and_wait(connection)
 
@@ -165,9 +158,9 @@ class ProxyBase(waits.ClientBase):
         yield from self._exchange({"command": "update_metrics", "data": metrics})
 
     def _exchange(self, message: dict[str, Any]) -> Waits[Any]:
-        connection = self._connection
+        connection = self._connected()
         try:
-            reply = yield self._round_trip(message)
+            reply = yield connection.exchange(message)
         except BaseException as error:
             yield from self._handle_error(connection, message["command"], error)
             raise
@@ -175,14 +168,12 @@ class ProxyBase(waits.ClientBase):
 
     def _handle_error(self, connection: Any, command: str, error: BaseException) -> Waits[None]:
         """Close a lost connection; raise AgentProxyException for an error of rlwire."""
-        if isinstance(error, AgentProxyException) or connection is None:
-            return
         ours = isinstance(error, (RlwireError, OSError))
         # A late reply would be mistaken for the next command's.
         owed = connection.session.pending or connection.session.closed
         if owed and not isinstance(error, LocalProtocolError) if ours else connection.closed:
             if connection is self._connection:
-                self._attach(None)
+                self._connection = None
             yield from close_and_wait(connection)
         if ours:
             raise self._failed(command, cast(Exception, error)) from error
@@ -199,10 +190,12 @@ class ProxyBase(waits.ClientBase):
         kind = AgentProxyConnectionError if isinstance(error, OSError) else AgentProxyException
         return kind(f"{text} ({doing}, RLX server {self._name()})")
 
-    def _no_connection(self, *_: Any) -> NoReturn:
-        raise AgentProxyException(
-            f"no connection is available: call connect() first (RLX server {self._name()})"
-        )
+    def _connected(self) -> Any:
+        if self._connection is None:
+            raise AgentProxyException(
+                f"no connection is available: call connect() first (RLX server {self._name()})"
+            )
+        return self._connection
 
     def _name(self) -> str:
         try:
@@ -221,13 +214,13 @@ class AgentProxy(Blocking, ProxyBase):
 
     def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
         # The hot path: no generator.
+        connection = self._connection or self._connected()
         try:
-            exchange = self._round_trip
-            reply = exchange(
+            reply = connection.exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
         except BaseException as error:
-            drive(self._handle_error(self._connection, "update", error))
+            drive(self._handle_error(connection, "update", error))
             raise
         if reply["response"] == "error" or "data" not in reply:
             return self._reply_data("update", reply)
