@@ -8,7 +8,7 @@
 | `relaax.server.rlx_server` | `Server` |
 | `relaax.server.wsproxy` | `RLXPageServer` |
 | `relaax.server.common.metrics` | `Metrics` and its subclasses |
-| `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
+| `relaax.common.rlx_message` | `RLXMessageImage`; `rlwire.codecs.rlx` has `encode` and `decode` |
 
 `rlwire.relaax` has the learner: algorithms and parameter servers.
 """
@@ -20,7 +20,6 @@ from rlwire.rlx.client import (
     AgentProxy,
     AgentProxyException,
     AsyncAgentProxy,
-    RLXMessage,
     RLXMessageImage,
     TrainingBase,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "LoggingMetrics",
     "Metrics",
     "MultiMetrics",
-    "RLXMessage",
     "RLXMessageImage",
     "RLXPageServer",
     "Server",

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 from rlwire._options import with_options
-from rlwire.codecs import rlx as codec
 from rlwire.errors import (
     DecodeError,
     EncodeError,
@@ -46,24 +45,6 @@ class RLXMessageImage:
 
     def __init__(self, image: Any) -> None:
         self.image = image
-
-
-class RLXMessage:
-    """`to_wire` and `from_wire` of RELAAX's class: messages without their netstring.
-
-    `to_wire` raises `EncodeError` for a value that has no type; RELAAX sends ``str(value)``.
-    """
-
-    TYPE_NONE, TYPE_NULL, TYPE_INT4, TYPE_STRING_UTF8, TYPE_DOUBLE, TYPE_BOOLEAN = range(6)
-    TYPE_IMAGE, TYPE_NDARRAY, TYPE_LIST, TYPE_UINT4, TYPE_INT64, TYPE_DICT = range(6, 12)
-
-    @classmethod
-    def to_wire(cls, data: dict[str, Any]) -> bytearray:
-        return bytearray(codec.encode(data))
-
-    @classmethod
-    def from_wire(cls, data: bytes | bytearray | memoryview) -> dict[str, Any]:
-        return codec.decode(data, images="float32")
 
 
 class AgentProxyException(RlwireError):
