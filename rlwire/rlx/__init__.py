@@ -24,13 +24,7 @@ from rlwire.rlx.client import (
     TrainingBase,
 )
 from rlwire.rlx.config import options
-from rlwire.rlx.metrics import (
-    LoggingMetrics,
-    Metrics,
-    MultiMetrics,
-    StepMetrics,
-    TensorBoardMetrics,
-)
+from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
 from rlwire.rlx.page import RLXPageServer
 from rlwire.rlx.server import Server
 
@@ -44,7 +38,6 @@ __all__ = [
     "RLXMessageImage",
     "RLXPageServer",
     "Server",
-    "StepMetrics",
     "TensorBoardMetrics",
     "TrainingBase",
     "options",

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlwire.environments.loading import load
 from rlwire.errors import describe, quoted
-from rlwire.rlx.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
+from rlwire.rlx.metrics import LONGEST_NAME, METHODS, Metrics, MultiMetrics
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
@@ -52,7 +52,7 @@ class AgentFactory:
         if isinstance(parameter_server, str):
             parameter_server = load(parameter_server)()
         step = getattr(parameter_server, "n_step", None)
-        self.metrics = StepMetrics(metrics, step) if callable(step) else metrics
+        self.metrics = MultiMetrics([metrics], step) if callable(step) else metrics
         self._agent = _bound(agent, parameter_server, self.metrics)
         self.log = RateLimitedLog(logger)
 
