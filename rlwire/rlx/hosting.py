@@ -77,12 +77,9 @@ def close_agent(agent: Any, peer: object, log: RateLimitedLog) -> None:
 class AgentHandler:
     """Answers the commands of one connection with an agent, made at the first command."""
 
-    def __init__(
-        self, factory: AgentFactory, peer: object, hang_up: Callable[[], object] = bool
-    ) -> None:
+    def __init__(self, factory: AgentFactory, peer: object) -> None:
         self._factory = factory
         self._peer = peer
-        self._hang_up = hang_up
         self._agent: Any = None
         self._text_logged = False
 
@@ -130,11 +127,7 @@ class AgentHandler:
 
     def _get_agent(self) -> Any:
         if self._agent is None:
-            try:
-                self._agent = self._factory.make()
-            except BaseException:
-                self._hang_up()
-                raise
+            self._agent = self._factory.make()
         return self._agent
 
     def _acknowledge(self, message: dict[str, Any], response: str, *args: Any) -> dict[str, Any]:
