@@ -27,7 +27,7 @@ from rlwire.serving.serving import AnyConnection, StreamServer
 from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.rlx import RLXServerSession
-from rlwire.sessions.rlx.session import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
+from rlwire.sessions.rlx.session import Arrays, PageCommand, PageSession, Sid, arrays_of
 from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
@@ -178,10 +178,10 @@ class _PageHandler:
             if agent is not None and agent.over:
                 return
             try:
-                await self.connection.send(PageReply(sid, reply))
+                await self.connection.send({"sid": sid, **reply})
             except (EncodeError, LimitExceeded) as error:
                 reply = _error(error, "the reply cannot be sent: ")
-                await self.connection.send(PageReply(sid, reply))
+                await self.connection.send({"sid": sid, **reply})
 
     def ended(self) -> None:
         self._threads -= 1

@@ -114,10 +114,6 @@ class RLXServerSession(_RLXSession):
             self._close()
         return buffers
 
-    def _check_reply(self, event: Message) -> None:
-        if event["response"] == "action" and "data" not in event:
-            raise LocalProtocolError("an 'action' response needs 'data', the action itself")
-
     def _unexpected(self, command: Message) -> NoReturn:
         called, name = _called(command, "command"), command.get("command")
         if not isinstance(name, str) or name not in ANSWERS:
@@ -139,15 +135,8 @@ class PageCommand(NamedTuple):
     size: int
 
 
-class PageReply(NamedTuple):
-    """The reply to one environment's command."""
-
-    sid: Sid
-    message: dict[str, Any]
-
-
 class PageSession(Layer):
-    """Decodes texts to `PageCommand`, encodes `PageReply`. Commands are checked for each sid.
+    """Decodes texts to `PageCommand`, and encodes replies with their sid.
 
     A text without a valid sid closes the session, because no reply could name its environment.
     """
@@ -172,8 +161,8 @@ class PageSession(Layer):
             raise self._refused(f"its sid is {type(sid).__name__}")
         return [PageCommand(sid, value, len(message))]
 
-    def send(self, event: PageReply) -> bytes:
-        return self._encode({"sid": event.sid, **event.message}, self._limits)
+    def send(self, event: Message) -> bytes:
+        return self._encode(event, self._limits)
 
     def _refused(self, what: str) -> RemoteProtocolError:
         self.phase = LayerPhase.CLOSED

@@ -3,6 +3,7 @@
 from rlwire.sessions.layer cimport Layer
 
 from rlwire.codecs.rlx.decoder import frame_size
+from rlwire.errors import LocalProtocolError
 from rlwire.sessions.layer import LayerPhase
 
 ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
@@ -53,8 +54,8 @@ cdef class StateMachine(Layer):
         cdef object name = self._allowed_name(event, self._sent_key, self._client)
         if name is None:
             self._cannot_send(event)
-        if not self._client and not (type(event) is dict and "data" in <dict> event):
-            self._check_reply(event)
+        if name == "action" and "data" not in event:
+            raise LocalProtocolError("an 'action' response needs 'data', the action itself")
         buffers = self._encode(event)
         self._enter(name)
         return buffers
