@@ -28,7 +28,6 @@ class OpenPIClientBase(waits.ClientBase):
         headers = [] if key is None else [("Authorization", f"Api-Key {key}")]
         self._options = {**dialing, "limits": options.limits, "headers": headers}
         self._reconnect = options.reconnect
-        self._session: Any = None
         self.metadata: dict[str, Any] = {}
         self._begin()
 
@@ -59,7 +58,7 @@ class OpenPIClientBase(waits.ClientBase):
         except BaseException:
             yield from close_and_wait(connection)
             raise
-        self.metadata, self._connection, self._session = metadata, connection, session
+        self.metadata, self._connection = metadata, connection
 
     @driven
     def infer(self, observation: dict[str, Any]) -> Waits[dict[str, Any]]:
@@ -91,13 +90,8 @@ class OpenPIClientBase(waits.ClientBase):
             self._close_if_owed(connection, error)
             raise
 
-    def _connected(self) -> Any:
-        if self._connection is None:
-            raise ConnectionClosed(f"{self} is not connected")
-        return self._connection
-
     def _close_if_owed(self, connection: Any, error: BaseException) -> None:
-        if self._session.asked and not isinstance(error, LocalProtocolError):
+        if connection.session.inner.asked and not isinstance(error, LocalProtocolError):
             connection.close()  # a late action would be mistaken for the next
 
     def get_server_metadata(self) -> dict[str, Any]:

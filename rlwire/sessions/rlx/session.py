@@ -124,7 +124,19 @@ class RLXServerSession(_RLXSession):
         raise (CommandRefused if refused else RemoteProtocolError)(text)
 
     def _normalize_metrics(self, command: Message) -> None:
-        _normalize_metrics(command)
+        given = command.get("data", [command])
+        try:
+            if not isinstance(given, list):
+                raise TypeError
+            entries = [_metric(entry) for entry in given]
+        except (KeyError, TypeError):
+            raise CommandRefused(
+                "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
+                "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
+            ) from None
+        command.clear()
+        command["command"] = "update_metrics"
+        command["data"] = entries
 
 
 class PageCommand(NamedTuple):
@@ -180,22 +192,6 @@ def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
         return _json.arrays_of(value, dtype)
     except (OverflowError, FloatingPointError):
         raise EncodeError(f"a number is too large for {dtype}") from None
-
-
-def _normalize_metrics(command: Message) -> None:
-    given = command.get("data", [command])
-    try:
-        if not isinstance(given, list):
-            raise TypeError
-        entries = [_metric(entry) for entry in given]
-    except (KeyError, TypeError):
-        raise CommandRefused(
-            "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
-            "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
-        ) from None
-    command.clear()
-    command["command"] = "update_metrics"
-    command["data"] = entries
 
 
 def _metric(entry: Any) -> Message:
