@@ -301,10 +301,6 @@ class Codec:
         text: bytes = _msgspec().encode(body, self.limits)
         return text
 
-    def form_of(self, frame: Buffer) -> Form:
-        """Return the form of the body of a whole frame."""
-        return "json" if frame[HEAD] == 0x7B else "msgpack"
-
     def decode(self, frame: Buffer) -> Message:
         """Return the message in a whole frame. Raises what `open` raises."""
         return self.read(*self.open(memoryview(frame)[HEAD:]))
