@@ -28,8 +28,6 @@ class OpenPIClientBase(waits.ClientBase):
         headers = [] if key is None else [("Authorization", f"Api-Key {key}")]
         self._options = {**dialing, "limits": options.limits, "headers": headers}
         self._reconnect = options.reconnect
-        self._session: Any = None
-        self._closed = False
         self.metadata: dict[str, Any] = {}
         self._begin()
 
@@ -60,8 +58,7 @@ class OpenPIClientBase(waits.ClientBase):
         except BaseException:
             yield from close_and_wait(connection)
             raise
-        self.metadata, self._connection, self._session = metadata, connection, session
-        self._closed = False
+        self.metadata, self._connection = metadata, connection
 
     @driven
     def infer(self, observation: dict[str, Any]) -> Waits[dict[str, Any]]:
@@ -77,7 +74,7 @@ class OpenPIClientBase(waits.ClientBase):
         try:
             action = yield from self._exchange(observation)
         except ConnectionClosed:
-            if not self._reconnect or self._closed or self._connection is None:
+            if not self._reconnect or self._connection is None:
                 raise
             yield self.connect()
             action = yield from self._exchange(observation)
@@ -86,20 +83,16 @@ class OpenPIClientBase(waits.ClientBase):
         return cast("dict[str, Any]", action)
 
     def _exchange(self, observation: dict[str, Any]) -> Waits[Any]:
-        connection = self._connection
-        if self._closed or connection is None:
-            raise ConnectionClosed(f"{self} is {'closed' if self._closed else 'not connected'}")
-        if connection.closed:
-            raise ConnectionClosed(f"the connection to {connection.peer} is closed")
+        connection = self._connected()
         try:
             return (yield connection.exchange(observation))
         except BaseException as error:
-            self._close_if_owed(error)
+            self._close_if_owed(connection, error)
             raise
 
-    def _close_if_owed(self, error: BaseException) -> None:
-        if self._session.asked and not isinstance(error, LocalProtocolError):
-            self._connection.close()  # a late action would be mistaken for the next
+    def _close_if_owed(self, connection: Any, error: BaseException) -> None:
+        if connection.session.inner.asked and not isinstance(error, LocalProtocolError):
+            connection.close()  # a late action would be mistaken for the next
 
     def get_server_metadata(self) -> dict[str, Any]:
         """Return `metadata`, under openpi-client's name."""
@@ -113,9 +106,9 @@ class OpenPIClientBase(waits.ClientBase):
     @driven
     def close(self) -> Waits[None]:
         """Close the connection."""
-        self._closed = True
-        if self._connection is not None:
-            yield from close_and_wait(self._connection)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            yield from close_and_wait(connection)
 
 
 class Client(Blocking, OpenPIClientBase):
@@ -137,11 +130,12 @@ class Client(Blocking, OpenPIClientBase):
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the policy's action for an observation; errors as for `OpenPIClientBase.infer`."""
         # Hot path: the base's generator is slower and handles only errors.
+        connection = self._connection or self._connected()
         try:
-            action = self._connection.exchange(observation)
+            action = connection.exchange(observation)
         except BaseException as error:
-            self._close_if_owed(error)
-            if isinstance(error, ConnectionClosed) and (self._reconnect or self._closed):
+            self._close_if_owed(connection, error)
+            if isinstance(error, ConnectionClosed) and self._reconnect:
                 return super().infer(observation)
             raise
         if type(action) is Failure:

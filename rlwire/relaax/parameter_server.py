@@ -16,7 +16,7 @@ from rlwire.errors import LocalProtocolError, PeerError, describe, quoted
 from rlwire.relaax.algorithm import Algorithm
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx.config import Options
-from rlwire.rlx.metrics import Metrics, StepMetrics
+from rlwire.rlx.metrics import Metrics, MultiMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class ParameterServer:
 
     def __init__(self, config: Options, metrics: Metrics) -> None:
         self.config = config
-        self.metrics: Metrics = StepMetrics(metrics, self.n_step)
+        self.metrics: Metrics = MultiMetrics([metrics], self.n_step)
         self.init()
         if not hasattr(self, "session"):
             name = "init_session" if type(self).init is ParameterServer.init else "init"

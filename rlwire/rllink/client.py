@@ -20,7 +20,7 @@ from rlwire.codecs.rllink import (
     SetConfig,
     SetState,
 )
-from rlwire.errors import ConnectionClosed, LocalProtocolError, RemoteProtocolError
+from rlwire.errors import LocalProtocolError, RemoteProtocolError
 from rlwire.rllink.options import RLlinkClientOptions
 from rlwire.sessions.rllink import RLlinkClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
@@ -111,11 +111,6 @@ class RLlinkClientBase(waits.ClientBase):
         connection, self._connection = self._connection, None
         if connection is not None:
             yield from close_and_wait(connection)
-
-    def _connected(self) -> Any:
-        if self._connection is None:
-            raise ConnectionClosed(f"{self} is not connected")
-        return self._connection
 
     def _request(self, episodes: Sequence[Episode], wait: bool | None) -> Message:
         if wait is None:

@@ -8,7 +8,7 @@
 | `relaax.server.rlx_server` | `Server` |
 | `relaax.server.wsproxy` | `RLXPageServer` |
 | `relaax.server.common.metrics` | `Metrics` and its subclasses |
-| `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
+| `relaax.common.rlx_message` | `RLXMessageImage`; `rlwire.codecs.rlx` has `encode` and `decode` |
 
 `rlwire.relaax` has the learner: algorithms and parameter servers.
 """
@@ -20,18 +20,11 @@ from rlwire.rlx.client import (
     AgentProxy,
     AgentProxyException,
     AsyncAgentProxy,
-    RLXMessage,
     RLXMessageImage,
     TrainingBase,
 )
 from rlwire.rlx.config import options
-from rlwire.rlx.metrics import (
-    LoggingMetrics,
-    Metrics,
-    MultiMetrics,
-    StepMetrics,
-    TensorBoardMetrics,
-)
+from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
 from rlwire.rlx.page import RLXPageServer
 from rlwire.rlx.server import Server
 
@@ -42,11 +35,9 @@ __all__ = [
     "LoggingMetrics",
     "Metrics",
     "MultiMetrics",
-    "RLXMessage",
     "RLXMessageImage",
     "RLXPageServer",
     "Server",
-    "StepMetrics",
     "TensorBoardMetrics",
     "TrainingBase",
     "options",

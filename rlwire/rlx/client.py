@@ -13,10 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from types import SimpleNamespace
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, cast
 
 from rlwire._options import with_options
-from rlwire.codecs import rlx as codec
 from rlwire.errors import (
     DecodeError,
     EncodeError,
@@ -28,7 +27,7 @@ from rlwire.errors import (
 )
 from rlwire.rlx.config import options as settings
 from rlwire.rlx.options import RLXClientOptions
-from rlwire.sessions.rlx import RLXClientSession, RLXState
+from rlwire.sessions.rlx import RLXClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -48,30 +47,12 @@ class RLXMessageImage:
         self.image = image
 
 
-class RLXMessage:
-    """`to_wire` and `from_wire` of RELAAX's class: messages without their netstring.
-
-    `to_wire` raises `EncodeError` for a value that has no type; RELAAX sends ``str(value)``.
-    """
-
-    TYPE_NONE, TYPE_NULL, TYPE_INT4, TYPE_STRING_UTF8, TYPE_DOUBLE, TYPE_BOOLEAN = range(6)
-    TYPE_IMAGE, TYPE_NDARRAY, TYPE_LIST, TYPE_UINT4, TYPE_INT64, TYPE_DICT = range(6, 12)
-
-    @classmethod
-    def to_wire(cls, data: dict[str, Any]) -> bytearray:
-        return bytearray(codec.encode(data))
-
-    @classmethod
-    def from_wire(cls, data: bytes | bytearray | memoryview) -> dict[str, Any]:
-        return codec.decode(data, images="float32")
-
-
 class AgentProxyException(RlwireError):
     """Raised when a command fails; ``__cause__`` is the original error.
 
     The connection stays open after `PeerError` (the server's error reply), `EncodeError` or
-    `LimitExceeded` (the value cannot be sent), `LocalProtocolError` (a command out of turn) and
-    `RemoteProtocolError` (an unreadable reply). It is closed after any other error.
+    `LimitExceeded` (the value cannot be sent) and `LocalProtocolError` (a command out of turn). It
+    is closed after any other error.
     """
 
 
@@ -103,12 +84,6 @@ class ProxyBase(waits.ClientBase):
         self.metrics: Any = SimpleNamespace(
             scalar=partial(self._report, "scalar"), histogram=partial(self._report, "histogram")
         )
-        self._attach(None)
-
-    def _attach(self, connection: Any) -> None:
-        self._connection = connection
-        self._round_trip: Callable[[Any], Any]
-        self._round_trip = self._no_connection if connection is None else connection.exchange
 
     def leave(self) -> Waits[None]:
         yield self.disconnect()
@@ -126,7 +101,7 @@ class ProxyBase(waits.ClientBase):
             connection = yield self._open(address, session, **options)
         except (RlwireError, OSError, ValueError) as error:
             raise self._failed("connect", error) from error
-        self._attach(self._count(connection))
+        self._connection = self._count(connection)
 
     @driven
     def init(self, exploit: bool = False) -> Waits[Any]:
@@ -153,8 +128,7 @@ class ProxyBase(waits.ClientBase):
     @driven
     def disconnect(self) -> Waits[None]:
         """Close the connection."""
-        connection = self._connection
-        self._attach(None)
+        connection, self._connection = self._connection, None
         if connection is not None:
             yield from close_and_wait(connection)
 
@@ -165,9 +139,9 @@ class ProxyBase(waits.ClientBase):
         yield from self._exchange({"command": "update_metrics", "data": metrics})
 
     def _exchange(self, message: dict[str, Any]) -> Waits[Any]:
-        connection = self._connection
+        connection = self._connected()
         try:
-            reply = yield self._round_trip(message)
+            reply = yield connection.exchange(message)
         except BaseException as error:
             yield from self._handle_error(connection, message["command"], error)
             raise
@@ -175,14 +149,12 @@ class ProxyBase(waits.ClientBase):
 
     def _handle_error(self, connection: Any, command: str, error: BaseException) -> Waits[None]:
         """Close a lost connection; raise AgentProxyException for an error of rlwire."""
-        if isinstance(error, AgentProxyException) or connection is None:
-            return
         ours = isinstance(error, (RlwireError, OSError))
         # A late reply would be mistaken for the next command's.
-        owed = connection.session.state not in (RLXState.NEW, RLXState.READY)
+        owed = connection.session.pending or connection.session.closed
         if owed and not isinstance(error, LocalProtocolError) if ours else connection.closed:
             if connection is self._connection:
-                self._attach(None)
+                self._connection = None
             yield from close_and_wait(connection)
         if ours:
             raise self._failed(command, cast(Exception, error)) from error
@@ -199,10 +171,12 @@ class ProxyBase(waits.ClientBase):
         kind = AgentProxyConnectionError if isinstance(error, OSError) else AgentProxyException
         return kind(f"{text} ({doing}, RLX server {self._name()})")
 
-    def _no_connection(self, *_: Any) -> NoReturn:
-        raise AgentProxyException(
-            f"no connection is available: call connect() first (RLX server {self._name()})"
-        )
+    def _connected(self) -> Any:
+        if self._connection is None:
+            raise AgentProxyException(
+                f"no connection is available: call connect() first (RLX server {self._name()})"
+            )
+        return self._connection
 
     def _name(self) -> str:
         try:
@@ -221,13 +195,13 @@ class AgentProxy(Blocking, ProxyBase):
 
     def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
         # The hot path: no generator.
+        connection = self._connection or self._connected()
         try:
-            exchange = self._round_trip
-            reply = exchange(
+            reply = connection.exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
         except BaseException as error:
-            drive(self._handle_error(self._connection, "update", error))
+            drive(self._handle_error(connection, "update", error))
             raise
         if reply["response"] == "error" or "data" not in reply:
             return self._reply_data("update", reply)

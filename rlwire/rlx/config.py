@@ -105,15 +105,22 @@ options = EnvironmentOptions()
 """The settings of this program, read at the first access."""
 
 
+def yaml(**options: Any) -> Any:
+    """Return ruamel's parser, as in RELAAX: to PyYAML, which reads YAML 1.1, 1e-4 is a string."""
+    with optional("ruamel.yaml", "relaax", "ruamel"):
+        import ruamel.yaml
+    return ruamel.yaml.YAML(**options)
+
+
 def read(path: str) -> Mapping[Any, Any]:
     """Return the sections of a YAML file, with their original names; errors as in `load`."""
-    with optional("ruamel.yaml", "relaax", "ruamel"):
-        # As in RELAAX. PyYAML reads YAML 1.1, in which 1e-4 is a string.
-        import ruamel.yaml
+    parser = yaml(typ="safe", pure=True)
+    from ruamel.yaml import YAMLError
+
     with open(path, encoding="utf-8") as file:
         try:
-            found = ruamel.yaml.YAML(typ="safe", pure=True).load(file)
-        except ruamel.yaml.YAMLError as error:
+            found = parser.load(file)
+        except YAMLError as error:
             raise ValueError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(found, Mapping):
         raise ValueError(

@@ -2,7 +2,6 @@ cdef class AgentHandler:
     cdef object __weakref__
     cdef public object _agent
     cdef object _factory
-    cdef object _hang_up
     cdef object _peer
     cdef bint _text_logged
 

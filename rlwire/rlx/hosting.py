@@ -11,7 +11,7 @@ from typing import Any
 
 from rlwire.environments.loading import load
 from rlwire.errors import describe, quoted
-from rlwire.rlx.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
+from rlwire.rlx.metrics import LONGEST_NAME, METHODS, Metrics, MultiMetrics
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
@@ -52,7 +52,7 @@ class AgentFactory:
         if isinstance(parameter_server, str):
             parameter_server = load(parameter_server)()
         step = getattr(parameter_server, "n_step", None)
-        self.metrics = StepMetrics(metrics, step) if callable(step) else metrics
+        self.metrics = MultiMetrics([metrics], step) if callable(step) else metrics
         self._agent = _bound(agent, parameter_server, self.metrics)
         self.log = RateLimitedLog(logger)
 
@@ -77,12 +77,9 @@ def close_agent(agent: Any, peer: object, log: RateLimitedLog) -> None:
 class AgentHandler:
     """Answers the commands of one connection with an agent, made at the first command."""
 
-    def __init__(
-        self, factory: AgentFactory, peer: object, hang_up: Callable[[], object] = bool
-    ) -> None:
+    def __init__(self, factory: AgentFactory, peer: object) -> None:
         self._factory = factory
         self._peer = peer
-        self._hang_up = hang_up
         self._agent: Any = None
         self._text_logged = False
 
@@ -130,11 +127,7 @@ class AgentHandler:
 
     def _get_agent(self) -> Any:
         if self._agent is None:
-            try:
-                self._agent = self._factory.make()
-            except BaseException:
-                self._hang_up()
-                raise
+            self._agent = self._factory.make()
         return self._agent
 
     def _acknowledge(self, message: dict[str, Any], response: str, *args: Any) -> dict[str, Any]:

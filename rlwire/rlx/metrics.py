@@ -135,16 +135,19 @@ class TensorBoardMetrics(Metrics):
 
 
 class MultiMetrics(Metrics):
-    """Sends each measurement to several sinks."""
+    """Sends each measurement to several sinks; ``step()`` is the `x` of those without one."""
 
-    def __init__(self, metrics: Iterable[Metrics]) -> None:
+    def __init__(self, metrics: Iterable[Metrics], step: Callable[[], Any] | None = None) -> None:
         self._sinks = tuple(metrics)
+        self._step = step
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        x = self._step() if x is None and self._step is not None else x
         for sink in self._sinks:
             sink.scalar(name, y, x)
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
+        x = self._step() if x is None and self._step is not None else x
         for sink in self._sinks:
             sink.histogram(name, y, x)
 
@@ -161,20 +164,6 @@ def sink_of(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics:
         return metrics
     sinks = [TensorBoardMetrics(x) if n == "tensorboard" else LoggingMetrics() for n, x in metrics]
     return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
-
-
-class StepMetrics(MultiMetrics):
-    """Adds ``step()`` as `x` to measurements without one."""
-
-    def __init__(self, metrics: Metrics, step: Callable[[], Any]) -> None:
-        super().__init__([metrics])
-        self._now = step
-
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        super().scalar(name, y, self._now() if x is None else x)
-
-    def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        super().histogram(name, y, self._now() if x is None else x)
 
 
 _serial = itertools.count()

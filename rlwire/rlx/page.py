@@ -26,8 +26,8 @@ from rlwire.serving.fronts import check_no_environment
 from rlwire.serving.serving import AnyConnection, StreamServer
 from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
-from rlwire.sessions.rlx import PageRules
-from rlwire.sessions.rlx.session import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
+from rlwire.sessions.rlx import RLXServerSession
+from rlwire.sessions.rlx.session import Arrays, PageCommand, PageSession, Sid, arrays_of
 from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
@@ -177,10 +177,10 @@ class _PageHandler:
             if agent is not None and agent.over:
                 return
             try:
-                await self.connection.send(PageReply(sid, reply))
+                await self.connection.send({"sid": sid, **reply})
             except (EncodeError, LimitExceeded) as error:
                 reply = _error(error, "the reply cannot be sent: ")
-                await self.connection.send(PageReply(sid, reply))
+                await self.connection.send({"sid": sid, **reply})
 
     def ended(self) -> None:
         self._threads -= 1
@@ -198,7 +198,7 @@ class _PageAgent:
         self._page = page
         assert page.service.factory is not None
         self._handler = AgentHandler(page.service.factory, self.name)
-        self._rules = PageRules()
+        self._rules = RLXServerSession()  # of which the codec is not used
         run_in_thread(f"rlwire {self.name}", self._run)
 
     def finish(self, over: bool) -> None:
@@ -233,7 +233,7 @@ class _PageAgent:
         if isinstance(reply, DeferredReply):
             reply.wait()
             reply = reply.result()
-        self._rules.replied(reply)
+        self._rules.replied(reply["response"])
         return reply
 
 

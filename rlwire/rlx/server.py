@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from rlwire._options import with_options
@@ -15,15 +13,14 @@ from rlwire.rlx.options import RLXServerOptions
 from rlwire.serving.serving import AnyConnection, Service, StreamServer
 from rlwire.sessions import rlx
 from rlwire.sessions.layer import Layer
-from rlwire.transports.connection_asyncio import AsyncConnection
 
 
 class Server(StreamServer):
     """An RLX server for one kind of agent.
 
-    Each connection has its own agent, made at the first command. If the agent raises, the client
-    receives an error reply. If the agent cannot be made, the server also closes the connection.
-    When a connection ends, the server calls the agent's `close` or `disconnected`, if it has one.
+    Each connection has its own agent, made at the first command. If the agent raises or cannot be
+    made, the client receives an error reply. When a connection ends, the server calls the agent's
+    `close` or `disconnected`, if it has one.
 
     The agent is a class, a callable or ``"module:name"``, called with the parameter server and, if
     it accepts them, the metrics. An agent has ``init(exploit)`` and ``reset()``, which return a
@@ -63,7 +60,7 @@ class _AgentService(Service[AnyConnection]):
 
     def handler(self, connection: AnyConnection) -> AgentHandler:
         assert self.factory is not None
-        return AgentHandler(self.factory, connection.peer, partial(_hang_up, connection))
+        return AgentHandler(self.factory, connection.peer)
 
     def check(self) -> None:
         factory = self.make_factory()
@@ -77,10 +74,3 @@ class _AgentService(Service[AnyConnection]):
         if factory is not None:
             factory.log.flush()
         self.metrics.close()
-
-
-def _hang_up(connection: AnyConnection) -> None:
-    if isinstance(connection, AsyncConnection):
-        asyncio.get_running_loop().call_soon(connection.close)
-    else:
-        connection.stop_receiving()

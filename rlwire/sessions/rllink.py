@@ -101,7 +101,7 @@ class _Session(Layer):
             return bytes(data[:HEAD]) + b"*" * len(data[HEAD:])
         # Fields that are not known, as of another program, are left out.
         ping = dataclasses.replace(ping, token=ping.token and "*" * len(ping.token))
-        return self._copies.encode(ping, self._copies.form_of(data))
+        return self._copies.encode(ping, "json" if data[HEAD] == 0x7B else "msgpack")
 
     def _message(self, codec: Codec, body: Buffer) -> Message:
         """Decode a body, if it is allowed now."""

@@ -35,6 +35,7 @@ from typing import (
     overload,
 )
 
+from rlwire.errors import ConnectionClosed
 from rlwire.streams import MessageCounts
 from rlwire.transports.sockets import Backoff
 
@@ -196,6 +197,11 @@ class ClientBase:
     def leave(self) -> Waits[None]:
         """Leave a ``with`` block: close."""
         yield cast(Any, self).close()
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            raise ConnectionClosed(f"{self} is not connected")
+        return self._connection
 
     def _count(self, connection: _T) -> _T:
         """Count a new connection and its messages; return the connection."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlwire.errors import LimitExceeded
-from rlwire.rlx import LoggingMetrics, MultiMetrics, StepMetrics, TensorBoardMetrics, metrics
+from rlwire.rlx import LoggingMetrics, MultiMetrics, TensorBoardMetrics, metrics
 from tests.agents import Recorder
 from tests.raising import raised
 from tests.reference.events import read_events, read_events_with_tensorboardx
@@ -42,9 +42,9 @@ def test_logging_sink_bounds_count_and_length_of_lines(caplog):
     assert "1580" in texts[-1]
 
 
-def test_multi_metrics_forward_and_step_metrics_add_the_step():
+def test_multi_metrics_forward_and_add_the_step():
     first, second = Recorder(), Recorder()
-    both = StepMetrics(MultiMetrics([first, second]), lambda: 42)
+    both = MultiMetrics([first, second], lambda: 42)
     both.scalar("a", 1.0, 2)
     both.scalar("a", 1.0, 0)
     both.histogram("b", [1.0])

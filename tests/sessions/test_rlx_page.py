@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
-from rlwire.sessions.rlx.session import SID, PageReply, PageSession, arrays_of
+from rlwire.sessions.rlx.session import SID, PageSession, arrays_of
 from tests.raising import raised, raised_with
 
 
@@ -70,13 +70,13 @@ def test_invalid_json_is_rejected(text, error, what):
 
 def test_reply_is_encoded_with_its_sid():
     message = {"response": "action", "data": np.arange(6, dtype=np.int16).reshape(2, 3)}
-    text = PageSession().send(PageReply("a", message))
+    text = PageSession().send({"sid": "a", **message})
     assert json.loads(text) == {"sid": "a", "response": "action", "data": [[0, 1, 2], [3, 4, 5]]}
 
 
 @pytest.mark.parametrize("value", [np.array([1j]), object(), "\ud800"])
 def test_values_without_json_form_are_not_sent(value):
-    raised(EncodeError, PageSession().send, PageReply(1, {"data": value}))
+    raised(EncodeError, PageSession().send, {"sid": 1, "data": value})
 
 
 def test_numeric_lists_are_decoded_as_arrays():

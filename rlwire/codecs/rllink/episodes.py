@@ -277,16 +277,7 @@ def _buffer(column: Column, lookback: int, brief: bool = False) -> Any:
 
 
 def _column(data: Any, whole: bool, depth: int = 0) -> Column:
-    """Return received data as a column.
-
-    Args:
-        data: an array, a dict of data, or a list with one item per step.
-        whole: whether lists are tuples of columns instead.
-        depth: the level of nesting.
-
-    Raises:
-        ValueError: the data is not a column, or is nested too deeply.
-    """
+    """Return received data as a column; lists have an item per step, or if `whole` are tuples."""
     if isinstance(data, ndarray):
         if data.ndim == 0:
             raise ValueError("a column must have one entry per step, not be a single number")

@@ -125,14 +125,9 @@ cdef class FrameEncoder(Encoder):
         return 0
 
     cpdef list episodes_parts(self, str name, object message, type kind):
-        """Return the buffers of a message with brief episodes; None if a value is not plain.
+        """Return the buffers of an `Episodes` with brief episodes; None if a value is not plain.
 
         Plain are columns of ndarrays, of the right lengths, without infos and custom data.
-
-        Args:
-            name: the message's type.
-            message: an `Episodes`.
-            kind: the class of episodes.
         """
         cdef Output out
         open_output(&out)

@@ -176,15 +176,9 @@ class SetConfig(_Fields):
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetConfig:
-        on_policy, config = fields.get("force_on_policy"), fields.get("config")
-        if on_policy is not None and not isinstance(on_policy, bool):
-            raise DecodeError(
-                f"force_on_policy must be true or false, not {quoted(on_policy)}",
-                path="$.force_on_policy",
-            )
-        if config is not None and not isinstance(config, bytes):
-            raise DecodeError(f"a config must be bytes, not {quoted(config)}", path="$.config")
-        return cls(_count(fields, "env_steps_per_sample", 1), on_policy, config)
+        steps = _count(fields, "env_steps_per_sample", 1)
+        on_policy = _typed(fields, "force_on_policy", bool, "true or false")
+        return cls(steps, on_policy, _typed(fields, "config", bytes, "bytes"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,13 +222,9 @@ class SetState(_Fields):
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetState:
-        state = fields.get("state")
+        state = _typed(fields, "state", dict, "a map")
         if state is None:
             number = _count(fields, "weights_seq_no") or 0
-        elif type(state) is not dict:
-            raise DecodeError(
-                f"a state must be a map, not a {type(state).__name__}", path="$.state"
-            )
         else:
             number = _count(state, "weights_seq_no", 0, "$.state") or 0
             state.pop("weights_seq_no", None)
@@ -311,10 +301,6 @@ class Codec:
         text: bytes = _msgspec().encode(body, self.limits)
         return text
 
-    def form_of(self, frame: Buffer) -> Form:
-        """Return the form of the body of a whole frame."""
-        return "json" if frame[HEAD] == 0x7B else "msgpack"
-
     def decode(self, frame: Buffer) -> Message:
         """Return the message in a whole frame. Raises what `open` raises."""
         return self.read(*self.open(memoryview(frame)[HEAD:]))
@@ -381,6 +367,13 @@ def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -
         raise DecodeError(
             f"{name} must be an integer >= {least}, not {quoted(value)}", path=f"{path}.{name}"
         )
+    return value
+
+
+def _typed(fields: dict[str, Any], name: str, kind: type, wanted: str) -> Any:
+    value = fields.get(name)
+    if value is not None and type(value) is not kind:
+        raise DecodeError(f"{name} must be {wanted}, not {quoted(value)}", path=f"$.{name}")
     return value
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from rlwire import _options
-from rlwire.errors import RlwireError, optional, quoted
-from rlwire.rlx.config import read, setting_name, typed
+from rlwire.errors import RlwireError, quoted
+from rlwire.rlx.config import read, setting_name, typed, yaml
 from rlwire.rlx.options import OPTIONS
 from rlwire.transports.address import Address, parse
 
@@ -164,12 +164,10 @@ def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
         MissingExtra: ruamel.yaml is not installed.
     """
     path = os.fspath(path)
-    with optional("ruamel.yaml", "relaax", "ruamel"):
-        import ruamel.yaml
     try:
         values = read(path)
         with open(path, encoding="utf-8") as file:
-            places = ruamel.yaml.YAML().load(file)  # the same, with line numbers
+            places = yaml().load(file)  # the same, with line numbers
     except FileNotFoundError:
         raise ApplicationError(
             f"there is no {path}: run this in an application's folder, or pass --config FILE; "

@@ -12,9 +12,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rlwire.errors import optional
 from rlwire.relaax.algorithm import instead_of
 from rlwire.relaax.applications.configuration import ApplicationError, read_application
+from rlwire.rlx.config import yaml
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def configure(
     sections: dict[str, Any] = {}
     kind = environment or (application.environment.type if application.environment else None)
     if environment is not None:
-        sections |= _yaml().load(_environment(environment))
+        sections |= yaml().load(_environment(environment))
     if algorithm is not None:
         if kind is None and path is not None:
             kind = "bandit"
@@ -94,9 +94,9 @@ def configure(
                 f"{application.name}: environment/type is missing: set it to one of "
                 f"{', '.join(ENVIRONMENTS)}"
             )
-        sections |= _yaml().load(_configuration(algorithm, kind))
+        sections |= yaml().load(_configuration(algorithm, kind))
     file = Path(config)
-    found = _yaml().load(file.read_text("utf-8"))
+    found = yaml().load(file.read_text("utf-8"))
     found.update(sections)
     if path is not None:
         found["algorithm"].pop("path", None)
@@ -104,7 +104,7 @@ def configure(
     kept = _kept(file)
     shutil.copy2(file, kept)
     with open(file, "w", encoding="utf-8") as writing:
-        _yaml().dump(found, writing)
+        yaml().dump(found, writing)  # preserves comments
     logger.info("wrote %s, and kept the old one as %s", file.name, kept.name)
 
 
@@ -159,9 +159,3 @@ def _kept(path: Path) -> Path:
     while (kept := path.with_name(f"{path.name}.~{number}~")).exists():
         number += 1
     return kept
-
-
-def _yaml() -> Any:
-    with optional("ruamel.yaml", "relaax", "ruamel"):
-        import ruamel.yaml
-    return ruamel.yaml.YAML()  # preserves comments

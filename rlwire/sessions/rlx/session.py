@@ -6,13 +6,11 @@ WebSocket, for many environments, each named by its `sid` (`PageSession`).
 
 from __future__ import annotations
 
-import enum
 from typing import Any, ClassVar, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from rlwire.codecs import rlx
 from rlwire.errors import (
     EncodeError,
-    LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
@@ -22,16 +20,9 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, Layer, LayerPhase
-from rlwire.sessions.rlx.state_machine import StateMachine, StateNode
+from rlwire.sessions.rlx.state_machine import ANSWERS, StateMachine
 
-__all__ = [
-    "ANSWERS",
-    "TRANSITIONS",
-    "PageRules",
-    "RLXClientSession",
-    "RLXServerSession",
-    "RLXState",
-]
+__all__ = ["ANSWERS", "RLXClientSession", "RLXServerSession"]
 
 Buffers = list[bytes | memoryview]
 Message = dict[str, Any]
@@ -40,65 +31,15 @@ Arrays: TypeAlias = Literal["lists", "float32", "float64"]
 
 SID: Final = 64  # characters
 
-
-class RLXState(enum.Enum):
-    """The state of a session; those that end in ING wait for a reply."""
-
-    NEW = "new"
-    INITIALIZING = "initializing"
-    READY = "ready"
-    UPDATING = "updating"
-    RESETTING = "resetting"
-    REPORTING_NEW = "reporting, not initialized"
-    REPORTING = "reporting"
-    BROKEN = "broken"
-    CLOSED = "closed"
-
-
-ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
-"""The response to each command; ``error`` may answer any."""
-
-_S = RLXState
-
-TRANSITIONS: Final = {
-    _S.NEW: {"init": _S.INITIALIZING, "update_metrics": _S.REPORTING_NEW},
-    _S.INITIALIZING: {"ready": _S.READY, "error": _S.NEW},
-    _S.READY: {
-        "init": _S.INITIALIZING,  # RELAAX allows a second one, with another exploit flag
-        "update": _S.UPDATING,
-        "reset": _S.RESETTING,
-        "update_metrics": _S.REPORTING,
-    },
-    _S.UPDATING: {"action": _S.READY, "error": _S.READY},
-    _S.RESETTING: {"done": _S.READY, "error": _S.READY},
-    _S.REPORTING: {"done": _S.READY, "error": _S.READY},
-    _S.REPORTING_NEW: {"done": _S.NEW, "error": _S.NEW},
-    # The server does not know where the next message begins; it may still send an error reply.
-    _S.BROKEN: {"error": _S.CLOSED},
-    _S.CLOSED: {},
-}
-"""The commands and responses that are allowed in each state, and the state after them."""
-
 _ERROR_TEXT = 1000  # characters of an error reply
-_UNREADABLE = "the message cannot be read: "
 
-_NODES = {
-    state: StateNode(
-        state,
-        LayerPhase.CLOSED if state is RLXState.CLOSED else LayerPhase.OPEN,
-        state in (RLXState.REPORTING, RLXState.REPORTING_NEW),
-    )
-    for state in RLXState
-}
-for _state, _nexts in TRANSITIONS.items():
-    for _name, _next in _nexts.items():
-        _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
-        _row[_name] = _NODES[_next]
-_NEW, _BROKEN, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.BROKEN], _NODES[RLXState.CLOSED]
+
+class CommandRefused(RemoteProtocolError):
+    """A command that is not allowed now; after an error reply the session continues."""
 
 
 class _RLXSession(StateMachine):
-    __slots__ = ("__weakref__", "_may_refuse")
+    __slots__ = ("__weakref__",)
 
     _client: ClassVar[bool]
 
@@ -114,77 +55,47 @@ class _RLXSession(StateMachine):
         options: Any = {"dialect": dialect, "dtype": dtype, "framed": True, "limits": limits}
         encoder = rlx.RLXEncoder(**options)
         decoder = rlx.RLXDecoder(copy=None, images=images, **options)
-        super().__init__(_NEW, self._client, encoder, decoder, limits.received)
-        self._may_refuse = False
-
-    @property
-    def state(self) -> RLXState:
-        """The state of the session."""
-        state: RLXState = self._node.state
-        return state
+        super().__init__(self._client, encoder, decoder, limits.received)
 
     @property
     def pending(self) -> int:
-        return int(bool(self._node.replies))
+        return int(self.command is not None)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         return rlx.data_offset(buffer, start, end)
 
-    def _break(self) -> None:
-        self._enter(_CLOSED)
-
-    def _cannot_send(self, event: Message) -> Buffers:
+    def _cannot_send(self, event: Message) -> NoReturn:
         called = _called(event, "command" if self._client else "response")
-        raise LocalProtocolError(f"{called} cannot be sent now; {_allowed(self._node, 'send')}")
+        raise LocalProtocolError(f"{called} cannot be sent now; {self._expected()}")
 
-    def _is_whole(self, frame: Buffer) -> bool:
-        """Whether a rejected frame is one netstring, so that the next message can be found."""
-        try:
-            size = rlx.frame_size(frame, 0, len(frame), self._received)
-        except RlwireError:
-            return False
-        return 0 < size == len(frame) and frame[-1] == ord(",")
+    def _expected(self) -> str:
+        if self.closed:
+            return "the session is closed"
+        return f"expected {', '.join(map(repr, self.allowed))}"
 
 
 class RLXClientSession(_RLXSession):
     """The environment's side: sends commands, receives replies, ``error`` replies included.
 
-    An invalid frame (DecodeError, LimitExceeded) and a reply to another command
-    (RemoteProtocolError) close the session. An unreadable reply counts as ``error``.
+    A reply to another command (RemoteProtocolError) closes the session.
     """
 
     __slots__ = ()
 
     _client = True
 
-    def reject(self, error: RlwireError) -> Buffers:
-        """Close the session; an RLX client cannot send errors."""
-        self._enter(_CLOSED)
-        return []
-
-    def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
-        after = self._node.replies.get("error")
-        if whole and after is not None:
-            self._enter(after)
-            raise RemoteProtocolError(f"the server's reply cannot be read: {error}") from error
-        self._enter(_CLOSED)
-        raise error
-
     def _unexpected(self, reply: Message) -> NoReturn:
-        before = self._node
-        self._enter(_CLOSED)
-        raise RemoteProtocolError(
-            f"the server sent {_called(reply, 'response')}; {_allowed(before, 'be sent')}"
-        ) from None
+        expected = self._expected()
+        self._close()
+        raise RemoteProtocolError(f"the server sent {_called(reply, 'response')}; {expected}")
 
 
 class RLXServerSession(_RLXSession):
     """The agent's side: receives commands, sends replies.
 
-    `receive` raises RemoteProtocolError for a command that is not allowed now, and for an
-    unreadable message in a whole netstring. The state stays, and one error reply may be sent. If an
-    earlier command has no reply yet, that error reply closes the session, because replies carry no
-    number. One error reply may also be sent after an invalid frame (DecodeError, LimitExceeded).
+    `receive` raises RemoteProtocolError for a command that is not allowed now. The state stays, and
+    `reject` returns an error reply. If an earlier command has no reply yet, that one closes the
+    session, because replies carry no number.
 
     `receive` converts the flat form of ``update_metrics`` to the one with ``data``.
     """
@@ -194,56 +105,38 @@ class RLXServerSession(_RLXSession):
     _client = False
 
     def reject(self, error: RlwireError) -> Buffers:
-        """Return the error reply for `error`; close the session unless only a message failed."""
-        if self._node is _CLOSED:
+        """Return the error reply for `error`; close the session unless a command was refused."""
+        if self.closed:
             return []
         text = for_peer(error, "the server")
-        if self._may_refuse and isinstance(error.__cause__, LimitExceeded):
-            text = _UNREADABLE + for_peer(error.__cause__, "the server")
         buffers = self._encode({"response": "error", "message": text[:_ERROR_TEXT]})
-        if isinstance(error, RemoteProtocolError) and self._may_refuse:
-            self._may_refuse = False
-        else:
-            self._enter(_CLOSED)
+        if not isinstance(error, CommandRefused):
+            self._close()
         return buffers
 
-    def _break(self) -> None:
-        if self._node is not _CLOSED:
-            self._enter(_BROKEN)
-
-    def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
-        if not whole or self._node.replies or self._node is _CLOSED:
-            self._break()
-            raise error
-        self._may_refuse = True
-        raise RemoteProtocolError(f"{_UNREADABLE}{error}") from error
-
-    def _check_reply(self, event: Message) -> None:
-        if event["response"] == "action" and "data" not in event:
-            raise LocalProtocolError("an 'action' response needs 'data', the action itself")
-
-    def _cannot_send(self, event: Message) -> Buffers:
-        """Allow one error reply to a command that was not allowed."""
-        if self._may_refuse and type(event) is dict and event.get("response") == "error":
-            buffers = self._encode(event)
-            self._may_refuse = False
-            return buffers
-        return super()._cannot_send(event)
-
     def _unexpected(self, command: Message) -> NoReturn:
-        node = self._node
-        if node.replies:
-            self._break()
+        called, name = _called(command, "command"), command.get("command")
+        if not isinstance(name, str) or name not in ANSWERS:
+            text = f"unknown {called}, expected one of {', '.join(ANSWERS)}"
         else:
-            self._may_refuse = node is not _CLOSED
-        raise _refusal(node, command) from None
+            text = f"{called} is not allowed now; {self._expected()}"
+        refused = self.command is None and not self.closed
+        raise (CommandRefused if refused else RemoteProtocolError)(text)
 
     def _normalize_metrics(self, command: Message) -> None:
+        given = command.get("data", [command])
         try:
-            _normalize_metrics(command)
-        except RemoteProtocolError:
-            self._may_refuse = True
-            raise
+            if not isinstance(given, list):
+                raise TypeError
+            entries = [_metric(entry) for entry in given]
+        except (KeyError, TypeError):
+            raise CommandRefused(
+                "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
+                "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
+            ) from None
+        command.clear()
+        command["command"] = "update_metrics"
+        command["data"] = entries
 
 
 class PageCommand(NamedTuple):
@@ -254,15 +147,8 @@ class PageCommand(NamedTuple):
     size: int
 
 
-class PageReply(NamedTuple):
-    """The reply to one environment's command."""
-
-    sid: Sid
-    message: dict[str, Any]
-
-
 class PageSession(Layer):
-    """Decodes texts to `PageCommand`, encodes `PageReply`; `PageRules` checks the commands.
+    """Decodes texts to `PageCommand`, and encodes replies with their sid.
 
     A text without a valid sid closes the session, because no reply could name its environment.
     """
@@ -287,8 +173,8 @@ class PageSession(Layer):
             raise self._refused(f"its sid is {type(sid).__name__}")
         return [PageCommand(sid, value, len(message))]
 
-    def send(self, event: PageReply) -> bytes:
-        return self._encode({"sid": event.sid, **event.message}, self._limits)
+    def send(self, event: Message) -> bytes:
+        return self._encode(event, self._limits)
 
     def _refused(self, what: str) -> RemoteProtocolError:
         self.phase = LayerPhase.CLOSED
@@ -308,51 +194,6 @@ def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
         raise EncodeError(f"a number is too large for {dtype}") from None
 
 
-class PageRules:
-    """Checks the commands of one environment of a `PageSession`."""
-
-    def __init__(self) -> None:
-        self._node = _NEW
-        self._after = _NEW
-
-    def check(self, command: Message) -> None:
-        """Raise RemoteProtocolError if a command is not allowed now; normalize metrics."""
-        name = command.get("command")
-        after = self._node.commands.get(name) if isinstance(name, str) else None
-        if after is None:
-            raise _refusal(self._node, command)
-        if after.reports:
-            _normalize_metrics(command)
-        self._after = after
-
-    def replied(self, reply: Message) -> None:
-        """Record the reply to the last command."""
-        self._node = self._after.replies[reply["response"]]
-
-
-def _refusal(node: StateNode, command: Message) -> RemoteProtocolError:
-    called, name = _called(command, "command"), command.get("command")
-    if not isinstance(name, str) or name not in ANSWERS:
-        return RemoteProtocolError(f"unknown {called}, expected one of {', '.join(ANSWERS)}")
-    return RemoteProtocolError(f"{called} is not allowed now; {_allowed(node, 'be sent')}")
-
-
-def _normalize_metrics(command: Message) -> None:
-    given = command.get("data", [command])
-    try:
-        if not isinstance(given, list):
-            raise TypeError
-        entries = [_metric(entry) for entry in given]
-    except (KeyError, TypeError):
-        raise RemoteProtocolError(
-            "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
-            "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
-        ) from None
-    command.clear()
-    command["command"] = "update_metrics"
-    command["data"] = entries
-
-
 def _metric(entry: Any) -> Message:
     if not isinstance(entry, dict):
         raise TypeError
@@ -366,10 +207,3 @@ def _called(message: Any, kind: str) -> str:
     if not isinstance(message, dict):
         return f"a {type(message).__name__} instead of a dictionary with a {kind!r}"
     return f"{kind} {quoted(message.get(kind))}"
-
-
-def _allowed(node: StateNode, verb: str) -> str:
-    names = [repr(name) for name in (*node.commands, *node.replies)]
-    if not names:
-        return f"the session is {node.state.value}"
-    return f"in the state {node.state.name} can {verb}: {', '.join(names)}"

@@ -3,43 +3,40 @@
 from rlwire.sessions.layer cimport Layer
 
 from rlwire.codecs.rlx.decoder import frame_size
-from rlwire.errors import RlwireError
+from rlwire.errors import LocalProtocolError
+from rlwire.sessions.layer import LayerPhase
 
+ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
+"""The response to each command; ``error`` may answer any."""
 
-cdef class StateNode:
-    """A state, and the next node for each command and reply that it allows.
-
-    `reports` is true after `update_metrics`. `phase` is that of a layer in this state.
-    """
-
-    cdef readonly object state
-    cdef readonly object phase
-    cdef readonly dict commands
-    cdef readonly dict replies
-    cdef readonly bint reports
-
-    def __init__(self, object state, object phase, bint reports):
-        self.state = state
-        self.phase = phase
-        self.commands = {}
-        self.replies = {}
-        self.reports = reports
+cdef object CLOSED = LayerPhase.CLOSED
+cdef dict COMMANDS = ANSWERS
+cdef dict EARLY = {name: ANSWERS[name] for name in ("init", "update_metrics")}
+cdef dict REPLIES = {name: {reply: None, "error": None} for name, reply in ANSWERS.items()}
 
 
 cdef class StateMachine(Layer):
-    """Checks each sent and received message; `client` says which side."""
+    """Checks each sent and received message; `client` says which side.
 
-    cdef readonly StateNode _node
+    Attributes:
+        command: the command that has no reply yet, or None.
+        initialized: whether the last `init` was answered with ``ready``.
+        allowed: the commands that may be next, or the replies to `command`.
+    """
+
+    cdef readonly object command
+    cdef readonly bint initialized
+    cdef readonly dict allowed
     cdef readonly object _encode
     cdef object _decode
     cdef object _decode_whole
     cdef str _sent_key
     cdef str _received_key
-    cdef readonly object _received
+    cdef object _received
     cdef bint _client
 
-    def __init__(self, StateNode node, bint client, object encoder, object decoder, object received):
-        self._node = node
+    def __init__(self, bint client, object encoder, object decoder, object received):
+        self.allowed = EARLY
         self._client = client
         self._sent_key, self._received_key = ("command", "response") if client else ("response", "command")
         self._encode = encoder.encode_parts
@@ -47,60 +44,62 @@ cdef class StateMachine(Layer):
         self._decode_whole = decoder.decode_whole
         self._received = received
 
-    def _enter(self, StateNode node):
-        self._set_node(node)
-
-    cdef void _set_node(self, StateNode node) noexcept:
-        self._node, self.phase = node, node.phase
+    def _close(self):
+        self.phase = CLOSED
 
     def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        try:
-            return frame_size(buffer, start, end, self._received)
-        except RlwireError:
-            self._break()
-            raise
+        return frame_size(buffer, start, end, self._received)
 
     def send(self, object event):
-        cdef StateNode node = self._node
-        cdef StateNode after = _after(node.commands if self._client else node.replies, event, self._sent_key)
-        if after is None:
-            return self._cannot_send(event)
-        if not self._client and not (type(event) is dict and "data" in <dict> event):
-            self._check_reply(event)
+        cdef object name = self._allowed_name(event, self._sent_key, self._client)
+        if name is None:
+            self._cannot_send(event)
+        if name == "action" and "data" not in event:
+            raise LocalProtocolError("an 'action' response needs 'data', the action itself")
         buffers = self._encode(event)
-        self._set_node(after)
+        self._enter(name)
         return buffers
 
     def receive(self, object message):
-        try:
-            decoded = self._decode(message)
-        except RlwireError as error:
-            return self._unreadable(error, self._is_whole(message))
-        return self._check(decoded)
+        return self._check(self._decode(message))
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        try:
-            decoded = self._decode_whole(buffer, size)
-        except RlwireError as error:
-            return self._unreadable(error, True)
+        decoded = self._decode_whole(buffer, size)
         return None if decoded is None else self._check(decoded)
 
+    def check(self, object message):
+        """Check a message that is decoded already."""
+        self._check(message)
+
+    def replied(self, object name):
+        """Record a reply that is encoded elsewhere."""
+        self._enter(name)
+
     cdef list _check(self, object message):
-        cdef StateNode node = self._node
-        cdef StateNode after = _after(node.replies if self._client else node.commands, message, self._received_key)
-        if after is None:
+        cdef object name = self._allowed_name(message, self._received_key, not self._client)
+        if name is None:
             self._unexpected(message)
-        if after.reports and not self._client:
+        if not self._client and name == "update_metrics":
             self._normalize_metrics(message)
-        self._set_node(after)
+        self._enter(name)
         return [message]
 
+    cdef int _enter(self, object name) except -1:
+        """Enter the state after a command or a reply."""
+        if self.command is None:
+            self.command, self.allowed = name, <dict> REPLIES[name]
+            return 0
+        if self.command == "init":
+            self.initialized = name == "ready"
+        self.command, self.allowed = None, COMMANDS if self.initialized else EARLY
+        return 0
 
-cdef StateNode _after(dict rows, object message, str key):
-    """Return the node after a message; None if it is not allowed."""
-    try:
-        if type(message) is dict:
-            return rows.get((<dict> message).get(key))
-        return rows.get(message[key])
-    except (KeyError, TypeError):  # no mapping, or a name that is no text
-        return None
+    cdef object _allowed_name(self, object message, str key, bint command):
+        """Return a message's command or response; None if it is not allowed now."""
+        if command != (self.command is None) or self.phase is CLOSED:
+            return None
+        try:
+            name = (<dict> message).get(key) if type(message) is dict else message[key]
+            return name if name in self.allowed else None
+        except (KeyError, TypeError):  # no mapping, or a name that is no text
+            return None

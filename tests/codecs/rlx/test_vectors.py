@@ -9,7 +9,7 @@ from PIL import Image
 
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError
-from rlwire.rlx import RLXMessage, RLXMessageImage
+from rlwire.rlx import RLXMessageImage
 from tests.memory import in_block, mapped
 from tests.raising import raised
 
@@ -95,15 +95,12 @@ def test_vector_message_is_encoded_to_the_bytes_of_relaax(tagged, wire):
 
 
 @every_case
-def test_rlx_message_class_behaves_as_that_of_relaax(tagged, wire, same):
+def test_wrapped_images_are_encoded_and_decoded_as_by_relaax(tagged, wire, same):
     sent = message_of(tagged)
-    made = RLXMessage.to_wire(
-        {k: RLXMessageImage(v) if isinstance(v, Image.Image) else v for k, v in sent.items()}
-    )
-    assert type(made) is bytearray
-    assert made == wire
+    wrapped = {k: RLXMessageImage(v) if isinstance(v, Image.Image) else v for k, v in sent.items()}
+    assert rlx.encode(wrapped) == wire
     for feed in FEEDS.values():
-        assert same(RLXMessage.from_wire(feed(wire)), received(sent, "float32"))
+        assert same(rlx.decode(feed(wire), images="float32"), received(sent, "float32"))
 
 
 @every_case
