@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -21,7 +22,7 @@ from rlwire.limits import DEFAULT
 from rlwire.perlert.cipher import DatagramCipher
 from rlwire.perlert.environment import Simulation, simulations_of
 from rlwire.perlert.options import PerlertInstanceOptions, PerlertServerOptions
-from rlwire.perlert.player import PacedPlayer, TickTimer
+from rlwire.perlert.player import PacedPlayer
 from rlwire.perlert.spaces import OWN_TAG
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.threads import LoopThread
@@ -34,6 +35,7 @@ from rlwire.sessions.perlert.server import (
     SlotLeased,
 )
 from rlwire.transports.address import Address, parse
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.server import DRAINING
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
 from rlwire.urls import located
@@ -260,10 +262,10 @@ class _PerlertLoop:
 
     async def _start(self) -> None:
         session, threads = self._session, self.options.threads
-        timer = TickTimer(session.rollout)
         self.address = await self._listen("lobby", self.address, session.lobby)
-        self.rollout_address = await self._listen("rollout", self.rollout_address, timer)
-        timer.send = self._ports["rollout"].flush
+        where = self.rollout_address
+        self.rollout_address = await self._listen("rollout", where, session.rollout)
+        log, once = (RateLimitedLog(logger, seconds, lines=1) for seconds in (60.0, inf))
         if threads:  # of one worker each, because environments belong to a thread
             self._pools = [ThreadPoolExecutor(1, "rlwire environment") for _ in range(threads)]
         for served in self.served:
@@ -273,8 +275,10 @@ class _PerlertLoop:
                     instance,
                     served.first,
                     served.make,
-                    timer,
                     served.options,
+                    send=self._ports["rollout"].flush,
+                    log=log,
+                    once=once,
                     executor=self._pools[len(self._players) % len(self._pools)],
                     phase=index / len(instances),
                 )
