@@ -275,11 +275,7 @@ cdef tuple _slots(rlw_cursor *c, bytes data, rlw_perlert_message *m, uint64_t mo
     return tuple(slots)
 
 
-def decode_server_message(buffer, *, limits=DEFAULT):
-    """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
-
-    The limits ``datagram`` and ``items`` (for slots) apply.
-    """
+cdef object _from_server(object buffer, object limits, bint only_steps):
     cdef rlw_perlert_limits room
     cdef const rlw_perlert_limits *most = limits_of(&room, limits)
     cdef rlw_perlert_message m
@@ -289,7 +285,7 @@ def decode_server_message(buffer, *, limits=DEFAULT):
         _malformed(&c, data, &m)
     name = _key(m.name)
     if m.kind == RLW_PERLERT_STEP:
-        return _named_tuple(_RolloutStep, (
+        fields = (
             name,
             m.number,
             m.timestamp,
@@ -298,7 +294,10 @@ def decode_server_message(buffer, *, limits=DEFAULT):
             m.reward_value if m.reward_is_number else _text(m.reward),
             m.flag != 0,
             _text(m.extra) if m.has_extra else None,
-        ))
+        )
+        return fields if only_steps else _named_tuple(_RolloutStep, fields)
+    if only_steps:
+        return None
     if m.kind == RLW_PERLERT_LOBBY:
         return LobbyInformation(name, m.number, _slots(&c, data, &m, most.items))
     if m.kind == RLW_PERLERT_REGISTERED:
@@ -306,3 +305,16 @@ def decode_server_message(buffer, *, limits=DEFAULT):
     if m.kind == RLW_PERLERT_MESSAGE:
         return LobbyMessage(name, m.number, _text(m.text))
     return Start(name, m.number, m.port)
+
+
+def decode_server_message(buffer, *, limits=DEFAULT):
+    """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
+
+    The limits ``datagram`` and ``items`` (for slots) apply.
+    """
+    return _from_server(buffer, limits, False)
+
+
+def decode_step(buffer, *, limits=DEFAULT):
+    """Return the fields of a `RolloutStep` as a plain tuple; None for another server message."""
+    return _from_server(buffer, limits, True)
