@@ -178,27 +178,6 @@ cdef class StepWriter:
         fill_style(&self._style, decimals)
         self._style.most = limits_of(&limits_room, limits).datagram
 
-    cdef int _write(self, rlw_writer *w, rlw_perlert_message *m, object observation, object reward,
-                    object extra) except -1:
-        cdef rlw_status status = rlw_put(w, <const char *> self._header, len(self._header))
-        if status == RLW_OK:
-            status = rlw_perlert_put_step_head(w, m)
-        if status != RLW_OK:
-            _unwritable(status, m)
-        put_field(w, observation, &self._style, RLW_PERLERT_NOT_IN_OBSERVATION, "OBSERVATION")
-        _fill_reward(m, reward, self._style.decimals, self._style.most)
-        m.has_extra = False
-        status = rlw_perlert_put_step_tail(w, m)
-        if status != RLW_OK:
-            _unwritable(status, m)
-        if extra is not None:
-            if rlw_put(w, b";extra=", 7) != RLW_OK:
-                raise MemoryError()
-            put_field(w, extra, &self._style, RLW_PERLERT_NOT_IN_OBSERVATION, "EXTRA")
-        if rlw_written(w) > self._style.most:
-            raise too_long(rlw_written(w), self._style.most)
-        return 0
-
     def write(self, timestamp, step, observation, reward, done, extra=None):
         """Return a rollout step as a datagram.
 
@@ -208,12 +187,29 @@ cdef class StepWriter:
         cdef uint8_t room[STACK]
         cdef rlw_perlert_message m
         cdef rlw_writer w
+        cdef const Style *style = &self._style
+        cdef rlw_status status
         m.timestamp = _natural(timestamp, "TIMESTAMP")
         m.step = _natural(step, "STEP_NUMBER")
         m.flag = bool(done)
+        m.has_extra = False
         rlw_writer_init(&w, room, sizeof(room))
         try:
-            self._write(&w, &m, observation, reward, extra)
+            status = rlw_put(&w, <const char *> self._header, len(self._header))
+            if status == RLW_OK:
+                status = rlw_perlert_put_step_head(&w, &m)
+            if status == RLW_OK:
+                put_field(&w, observation, style, RLW_PERLERT_NOT_IN_OBSERVATION, "OBSERVATION")
+                _fill_reward(&m, reward, style.decimals, style.most)
+                status = rlw_perlert_put_step_tail(&w, &m)
+            if status == RLW_OK and extra is not None:
+                status = rlw_put(&w, b";extra=", 7)
+            if status != RLW_OK:
+                _unwritable(status, &m)
+            if extra is not None:
+                put_field(&w, extra, style, RLW_PERLERT_NOT_IN_OBSERVATION, "EXTRA")
+            if rlw_written(&w) > style.most:
+                raise too_long(rlw_written(&w), style.most)
             return PyBytes_FromStringAndSize(<const char *> w.start, <Py_ssize_t> rlw_written(&w))
         finally:
             rlw_writer_free(&w)
