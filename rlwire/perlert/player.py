@@ -105,15 +105,12 @@ class PacedPlayer:
         asked = (key for key, tag in self._tags.items() if totals or tag.startswith(OWN_TAG))
         self._summed = set(asked if totals is not False else ())  # get the sum of rewards
         logger.debug("%s: run %d started, clients %s", self, self._counts["runs"], self._tags)
-        now = time.monotonic()
-        if self._failures:
-            pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
-            self._at(now + pause, self._call_reset)
-        else:
-            self._call_reset(now)
-        self.send()
+        pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
+        # Not at once: first the clients receive ``start``.
+        self._at(time.monotonic() + (pause if self._failures else 0.0), self._reset)
+        self.send()  # sets the timer
 
-    def _call_reset(self, now: float) -> None:
+    def _reset(self, now: float) -> None:
         self._call(lambda: self._open().reset(self._seed), self._on_reset, now)
 
     def _on_reset(self, outcomes: _Outcomes, now: float) -> None:

@@ -300,8 +300,7 @@ class _PerlertLoop:
     def _react(self, events: list[Any]) -> None:
         for event in events:
             if isinstance(event, RolloutStarted):
-                # Later: first the clients receive ``start``.
-                self.loop.call_soon(self._players[event.instance].start_run)
+                self._players[event.instance].start_run()
             elif isinstance(event, SlotLeased):
                 player = self._players[event.instance]
                 # Other programs would show the description to people.
@@ -335,7 +334,6 @@ class _PerlertLoop:
             while self._session.unconfirmed and self.loop.time() < until:
                 await asyncio.sleep(DRAINING)
         finally:
-            self._session.close()
             for port in self._ports.values():
                 port.close()
             for pool in filter(None, self._pools):

@@ -77,8 +77,6 @@ class DatagramEndpoint(DatagramDriver):
             delay = max(_SHORTEST_DELAY, deadline - monotonic())
             self._timer = self._loop.call_later(delay, self._advance)
             self._timer_at = deadline
-        if session.closed:
-            self.close()
 
     async def wait(self, timeout: float | None = None) -> list[Any]:
         """Return the events since the last call; wait up to `timeout` seconds for one."""
@@ -97,7 +95,7 @@ class DatagramEndpoint(DatagramDriver):
         events = list(self._events)
         self._events.clear()
         if not events and self.closed:
-            raise ConnectionClosed(f"{self.address}: the session has ended or was closed")
+            raise ConnectionClosed(f"{self.address}: the endpoint was closed")
         return events
 
     def close(self) -> None:

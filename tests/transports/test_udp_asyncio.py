@@ -96,11 +96,11 @@ async def test_second_waiting_task_is_rejected(run):
         assert await client.wait(0.01) == []
 
 
-async def test_ending_session_sends_its_last_datagram(run):
+async def test_closed_endpoint_returns_the_events_that_have_arrived(run):
     async with serving(on_events=None) as (endpoint, _, plain):
-        assert await plain.ask(b"1 end") == b"1 end"
-        assert endpoint.closed
-        assert await endpoint.wait() == [(plain.sock.getsockname(), b"1 end")]
+        assert await plain.ask(b"1 x") == b"1 x"
+        endpoint.close()
+        assert await endpoint.wait() == [(plain.sock.getsockname(), b"1 x")]
         with pytest.raises(ConnectionClosed):
             await endpoint.wait()
 

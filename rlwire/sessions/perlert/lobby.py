@@ -106,10 +106,9 @@ class Lobby:
         self._information: bytes | None = None
         self._changed = False
         self._quiet_until = float("-inf")
-        self._start = b""
-        self.started: float | None = None
+        self.start_message = b""
+        self.resends_until = float("-inf")  # of `start_message`
         self.information()  # raises here, instead of after a request, if it cannot be encoded
-        self._start_message = self._encode(perlert.LobbyMessage(name, number, START_MESSAGE))
 
     @property
     def not_ready(self) -> list[str]:
@@ -171,20 +170,12 @@ class Lobby:
 
     def start(self, port: int, now: float) -> None:
         """Send the last changes of the lobby and ``start`` to all clients."""
-        self._start = self._encode(perlert.Start(self._name, self._number, port))
-        self.started = now
+        self.start_message = self._encode(perlert.Start(self._name, self._number, port))
+        self.resends_until = now + START_RESEND
         if self._changed:
             self._broadcast(now)
-        self._send_all(self._start_message)
-        self._send_all(self._start)
-
-    def start_again(self, peer: Hashable, now: float) -> bool:
-        """Resend ``start`` to a client; return False if it is too late for that."""
-        if self.started is None or now >= self.started + START_RESEND:
-            return False
-        if self.leases[peer].starts.consume(1, now):
-            self._send((self._start, peer))
-        return True
+        self.message(START_MESSAGE)
+        self._send_all(self.start_message)
 
     def drop_idle(self, now: float, timeout: float) -> list[SlotLease]:
         """Free the slots of clients that were silent for `timeout` seconds; return their leases."""
@@ -272,10 +263,7 @@ class StrangersBudget:
 
     def __init__(self) -> None:
         self._all = TokenBucket(STRANGERS_RATE, STRANGERS_BURST)
-        self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._buckets)
+        self.buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
 
     def consume(self, host: Hashable, size: int, now: float) -> bool:
         """Take `size` bytes to `host` from both buckets, or from neither."""
@@ -285,9 +273,9 @@ class StrangersBudget:
 
     def consume_own(self, host: Hashable, size: int, now: float) -> bool:
         """Take from the host's own bucket only, for replies that the number of slots limits."""
-        if host not in self._buckets:
-            if len(self._buckets) >= HOSTS:
-                self._buckets.popitem(last=False)
-            self._buckets[host] = TokenBucket(STRANGER_RATE, STRANGER_BURST)
-        self._buckets.move_to_end(host)
-        return self._buckets[host].consume(size, now)
+        if host not in self.buckets:
+            if len(self.buckets) >= HOSTS:
+                self.buckets.popitem(last=False)
+            self.buckets[host] = TokenBucket(STRANGER_RATE, STRANGER_BURST)
+        self.buckets.move_to_end(host)
+        return self.buckets[host].consume(size, now)

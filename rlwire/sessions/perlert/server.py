@@ -364,8 +364,6 @@ class _ServerPort(DatagramLayer):
 
     def receive(self, datagram: Any, peer: Hashable, now: float) -> list[Any]:
         """Process one datagram and return its events; only the lobby port has events."""
-        if self.closed:
-            return []
         session = self._session
         try:
             message = decode_client_message(datagram, limits=session.limits)
@@ -411,7 +409,10 @@ class _LobbyPort(_ServerPort):
         elif kind is Register and started is not lobby:
             return self._register(instance, lease, message, peer, now)
         # Section 6: "resend the lobby start message to any client communicating to such port".
-        if started is not None and self._start_again(started, peer, now):
+        if started is not None and now < started.resends_until:
+            if started.leases[peer].starts.consume(1, now):
+                self.out.append((started.start_message, peer))
+                self._session.counts["resends"] += 1
             return []
         if kind is Action:
             self._session.drop("wrong_port", peer, now)
@@ -492,12 +493,6 @@ class _LobbyPort(_ServerPort):
             lobby.set_ready(lease, message.ready, now)
             return self._start_if_ready(instance, now)
         return []
-
-    def _start_again(self, lobby: Lobby, peer: Hashable, now: float) -> bool:
-        before = len(self.out)
-        again = lobby.start_again(peer, now)
-        self._session.counts["resends"] += len(self.out) - before
-        return again
 
     def _start_if_ready(self, instance: Instance, now: float) -> list[Any]:
         if not self._session.rollout_port or not instance.lobby.may_start:
@@ -589,9 +584,6 @@ class PerlertServerSession:
         instance = Instance(self, name, number, slots, players, decimals)
         self.instances[name, number] = instance
         return instance
-
-    def close(self) -> None:
-        self.lobby.closed = self.rollout.closed = True
 
     def statistics(self) -> dict[str, Any]:
         instances = self.instances.values()

@@ -120,7 +120,7 @@ def test_host_buckets_share_a_total(one):
 def test_host_table_is_bounded_and_evicts_the_oldest(one):
     for number in range(1000):
         one.consume_own(number, 100, 0.0)
-        assert len(one) <= 8
+        assert len(one.buckets) <= 8
     assert not one.consume_own(999, 1, 0.0)  # remembered
     assert not one.consume_own(992, 1, 0.0)  # moved to the end by this
     assert one.consume_own("new", 100, 0.0)
