@@ -95,7 +95,6 @@ class PacedPlayer:
         which = (zlib.crc32(instance.name.encode()), instance.number, self._counts["runs"])
         sequence = np.random.SeedSequence(self.options.seed, spawn_key=which)
         self._seed = int(sequence.generate_state(1)[0]) >> 1  # many environments accept 31 bits
-        self._live: set[str] = set()
         self._totals = dict.fromkeys(self._keys, 0.0)
         self._last: dict[str, Outcome] = {}
         self._texts: dict[str, str] = {}  # the last action of each client,
@@ -114,7 +113,6 @@ class PacedPlayer:
         self._call(lambda: self._open().reset(self._seed), self._on_reset, now)
 
     def _on_reset(self, outcomes: _Outcomes, now: float) -> None:
-        self._live = set(outcomes)
         self._publish(outcomes, now)
         self._pacer.restart(at=time.monotonic() + (1.0 + self.phase) / self.rate)
         self._continue(now)
@@ -126,7 +124,7 @@ class PacedPlayer:
                 self._counts["abandoned"] += 1
                 logger.info("%s: run ended for %s (%s): silent", self, key, self._tags[key])
         if instance.rollout is not None:
-            if self._live:
+            if not all(each.terminated or each.truncated for each in self._last.values()):
                 self._at(self._pacer.due(), self._tick)
                 return
             # For clients whose agents the environment does not list.
@@ -219,17 +217,12 @@ class PacedPlayer:
         steps: dict[str, tuple[Any, float, bool, Mapping[str, Any] | None]] = {}
         for key, outcome in outcomes.items():
             observation, reward, terminated, truncated, info, _seen = outcome
-            done = terminated or truncated
             if math.isfinite(reward):  # else it would hide the later ones in the sum
                 self._totals[key] += reward
             extra = self._extra(key, terminated, truncated)
             if info or self.extra is not None:
                 extra = {**self._user_extra(key, info), **extra}
-            steps[key] = observation, reward, done, extra or None
-            if done:
-                self._live.discard(key)
-            else:
-                self._live.add(key)
+            steps[key] = observation, reward, terminated or truncated, extra or None
         self._last.update(outcomes)
         at = self._step, self._milliseconds(now), now
         try:

@@ -195,11 +195,10 @@ class Instance:
     def leave(self, peer: Hashable, now: float) -> None:
         """Free the slot of a client that says goodbye; a rollout of others continues."""
         rollout, lobby = self.rollout, self.lobby
-        client = None if rollout is None else rollout.by_peer.get(peer)
-        if rollout is None and (lease := lobby.leases.get(peer)) is not None:
-            lobby.leave(lease, now)
-        elif rollout is not None and client is not None and not client.done:
-            rollout.end(client)
+        if rollout is None and peer in lobby.leases:
+            lobby.leave(lobby.leases[peer], now)
+        elif rollout is not None and peer in rollout.by_peer:
+            rollout.end(rollout.by_peer[peer])
         self.confirm(peer)
 
     def confirm(self, peer: Hashable, timestamp: str | None = None) -> None:
@@ -332,9 +331,10 @@ class Rollout:
         return finished
 
     def end(self, client: RolloutClient) -> None:
-        client.done = True
-        self.actions.pop(client.key, None)
-        self.playing -= 1
+        if not client.done:
+            client.done = True
+            self.actions.pop(client.key, None)
+            self.playing -= 1
 
 
 class _ServerPort(DatagramLayer):
@@ -551,10 +551,6 @@ class PerlertServerSession:
         idle_timeout: float | None = IDLE,
         unheard_timeout: float | None = UNHEARD,
     ) -> None:
-        times = {"idle_timeout": idle_timeout, "unheard_timeout": unheard_timeout}
-        for name, value in {"frames": frames, **times}.items():
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be over 0, not {value!r}")
         self.idle_timeout = float("inf") if idle_timeout is None else idle_timeout
         self.unheard_timeout = float("inf") if unheard_timeout is None else unheard_timeout
         self.limits = limits
