@@ -74,7 +74,7 @@ class PerlertEndpoint(Endpoint):
         self._unreported_reward = 0.0
         self._needs_reset = True
         self._stepping = self._watched = False
-        self._refused: set[str] = set()  # arguments of `begin_reset` that a warning has named
+        self._warned = False  # of arguments of `begin_reset`
         limits = options.limits or DEFAULT
         with on_error(self.client.close):
             seen, done = options.observation_space, options.action_space
@@ -112,14 +112,13 @@ class PerlertEndpoint(Endpoint):
         """Wait for the end of the run, register for the next one, and send ready."""
         self._stepping = False
         client = self.client
-        for name, value in {"seed": seed, "options": options}.items():
-            if value is not None and name not in self._refused:
-                self._refused.add(name)
-                logger.warning(
-                    "%s: reset(%s=) is ignored, since PERLERT has no field for it: use seed= and "
-                    "env_kwargs= of the server",
-                    client, name,
-                )  # fmt: skip
+        if (seed is not None or options is not None) and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s: reset(seed=, options=) is ignored, since PERLERT has no fields for them: use "
+                "seed= and env_kwargs= of the server",
+                client,
+            )
         deadline = monotonic() + (self._start_timeout or math.inf)
         while client.state in RUNNING:
             left = deadline - monotonic()

@@ -14,7 +14,6 @@ import select
 import socket
 import struct
 import sys
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import ceil
@@ -64,15 +63,7 @@ class DatagramCounters:
     failures: int = 0  # exceptions of the session and of `on_events`, which are logged
 
 
-class _Closing(contextlib.AbstractContextManager[Any]):
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
-class DatagramSocket(_Closing):
+class DatagramSocket:
     """A non-blocking UDP socket, made by `bind` or `dial`, for one thread.
 
     Args:
@@ -186,7 +177,7 @@ class DatagramSocket(_Closing):
             self._log.log(logging.WARNING, "%s: cannot %s: %s", self.address, what, error)
 
 
-class DatagramDriver(_Closing):
+class DatagramDriver:
     """The common part of the blocking and the asyncio driver of a session."""
 
     def __init__(self, session: DatagramLayer, sock: DatagramSocket) -> None:

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from contextlib import closing
 
 import pytest
 
@@ -36,7 +37,7 @@ class Plain:
 @contextlib.asynccontextmanager
 async def serving(session=None, address="127.0.0.1:0", on_events=bool):
     session = session or sessions.Answers()
-    with await udp_asyncio.serve(address, session, on_events=on_events) as endpoint:
+    with closing(await udp_asyncio.serve(address, session, on_events=on_events)) as endpoint:
         plain = Plain(endpoint.address)
         with plain.sock:
             yield endpoint, session, plain
@@ -85,7 +86,7 @@ async def test_failing_session_does_not_end_its_endpoint(run, caplog):
 
 
 async def test_second_waiting_task_is_rejected(run):
-    with await udp_asyncio.connect("127.0.0.1:1", lambda _: sessions.Answers()) as client:
+    with closing(await udp_asyncio.connect("127.0.0.1:1", lambda _: sessions.Answers())) as client:
         first = asyncio.ensure_future(client.wait())
         await asyncio.sleep(0)
         with pytest.raises(LocalProtocolError, match="another task"):

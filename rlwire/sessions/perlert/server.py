@@ -39,7 +39,6 @@ AgentStep: TypeAlias = tuple[Any, Any, bool, Any]
 """An agent's observation, reward, done and extra (or None)."""
 
 _ROLLOUTS_KEPT = 4  # whose last steps are resent to their clients
-_COUNTED = ("actions", "frames", "frames_dropped", "resends")
 _WARNED = frozenset(("malformed", "unknown_instance", "stranger", "over_budget", "tag_too_long"))
 
 REASONS: Final[dict[str, str]] = {
@@ -558,7 +557,7 @@ class PerlertServerSession:
         self.frames = frames
         self.instances: dict[tuple[str, int], Instance] = {}
         self.dropped: Counter[str] = Counter()
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter[str](actions=0, frames=0, frames_dropped=0, resends=0)
         self.budget = StrangersBudget()
         self.unconfirmed: set[RolloutClient] = set()  # may still ask for their last step
         self.lobby = _LobbyPort(self)
@@ -586,7 +585,7 @@ class PerlertServerSession:
         return {
             "running": sum(one.rollout is not None for one in instances),
             "clients": sum(len(one.lobby.leases) for one in instances),
-            **{name: self.counts[name] for name in _COUNTED},
+            **self.counts,
             "dropped": dict(self.dropped),
         }
 
