@@ -178,13 +178,10 @@ class Server(BackgroundServer):
         return f"rollouts on port {self.rollout_address.port}: {', '.join(map(str, self._served))}"
 
     def _after_stop(self) -> None:
-        service, self._service = self._service, None
-        if service is not None:
-            self._statistics = service.statistics()
-            counts = [
-                *self._statistics["instances"].values(),
-                self._statistics["session"]["dropped"],
-            ]
+        if self._service is not None:
+            found = self.statistics()
+            self._service = None
+            counts = [*found["instances"].values(), found["session"]["dropped"]]
             played = sum(map(Counter, counts), Counter[str]())  # without zeros
             logger.info("played: %s", ", ".join(f"{name} {n}" for name, n in played.items()))
 

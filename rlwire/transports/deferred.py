@@ -118,7 +118,7 @@ class ReplyQueue:
     def __init__(self, name: str) -> None:
         self.pending = 0
         self._name = name
-        self._done: deque[DeferredReply] = deque()
+        self.done: deque[DeferredReply] = deque()
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
         self._waker.setblocking(False)
@@ -127,13 +127,13 @@ class ReplyQueue:
 
     def put(self, reply: DeferredReply) -> None:
         """Queue a reply that is done, and wake the connection's thread."""
-        self._done.append(reply)
+        self.done.append(reply)
         with contextlib.suppress(OSError):  # full, or closed
             self._waker.send(b"\0")
 
     def wait(self, file: int, seconds: float | None) -> bool:
         """Wait for a reply or for `file` to be readable; return whether the latter is."""
-        if self._done:
+        if self.done:
             seconds = 0.0
         files = [file, self._wake.fileno()]
         poll = select.poll()
@@ -145,16 +145,12 @@ class ReplyQueue:
                 self._wake.recv(4096)
         return file in ready
 
-    @property
-    def ready(self) -> bool:
-        return bool(self._done)
-
     def pop(self) -> DeferredReply | None:
         """Return the first reply in the queue, or None."""
-        if not self._done:
+        if not self.done:
             return None
         self.pending -= 1
-        return self._done.popleft()
+        return self.done.popleft()
 
     def run(self, work: Callable[[], None]) -> None:
         """Do the work in a helper thread, an idle one if possible."""

@@ -173,14 +173,12 @@ cdef cnp.ndarray _array_of(object value, str field):
 cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned refused,
                     str field) except -1:
     """Write any value except a mapping."""
-    cdef str word
     if PyFloat_CheckExact(value):
         return _put_double(w, PyFloat_AS_DOUBLE(value), style)
     if isinstance(value, str):
         return _put_text(w, value, style.most, refused, field)
     if isinstance(value, (bool, _np_bool)):
-        word = "true" if value else "false"
-        return _put_text(w, word, style.most, 0, field)
+        return _put_text(w, "true" if value else "false", style.most, 0, field)
     if isinstance(value, int):
         return _put_int(w, value)
     if isinstance(value, float):  # numpy.float64 too
