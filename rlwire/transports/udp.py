@@ -100,7 +100,7 @@ class DatagramSocket:
         self.counters = DatagramCounters()
         self.raw = sock
         self._wire_limit = limit + overhead
-        self._log = RateLimitedLog(logger, lines=1)
+        self.log = RateLimitedLog(logger, lines=1)
         self._calls: Any = DatagramCalls(sock)
         self._taps = None if record is None else record.of_datagrams(remote)
         sock.setblocking(False)
@@ -130,7 +130,7 @@ class DatagramSocket:
         if longer:
             counters.truncated += len(longer)
             line = "%s: dropped a datagram from %s over the limit of %d bytes"
-            self._log.log(logging.DEBUG, line, self.address, longer[0], self.limit)
+            self.log.log(logging.DEBUG, line, self.address, longer[0], self.limit)
         if error:
             self._failed("receive", OSError(error, os.strerror(error)))
         if self.cipher is not None:
@@ -174,7 +174,7 @@ class DatagramSocket:
             self.counters.unsent += 1
         else:
             self.counters.errors += 1
-            self._log.log(logging.WARNING, "%s: cannot %s: %s", self.address, what, error)
+            self.log.log(logging.WARNING, "%s: cannot %s: %s", self.address, what, error)
 
 
 class DatagramDriver:

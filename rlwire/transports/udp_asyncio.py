@@ -13,7 +13,6 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, LocalProtocolError, on_error
 from rlwire.sessions.layer import DatagramLayer, Peer
 from rlwire.transports.address import AddressLike
-from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.udp import DatagramDriver, DatagramSocket, bind, dial
 
 logger = logging.getLogger(__name__)
@@ -46,7 +45,6 @@ class DatagramEndpoint(DatagramDriver):
         self._timer_at = float("inf")
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False
-        self._log = RateLimitedLog(logger, lines=1)
         loop.add_reader(sock.raw, self._receive)
         self._send()
         logger.debug("%s: open for datagrams", self.address)
@@ -155,7 +153,7 @@ class DatagramEndpoint(DatagramDriver):
 
     def _failed(self, what: str) -> None:
         self.sock.counters.failures += 1
-        self._log.exception(f"%s: {what} failed", self.address)
+        self.sock.log.exception(f"%s: {what} failed", self.address)
 
 
 async def serve(

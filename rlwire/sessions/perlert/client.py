@@ -213,7 +213,7 @@ class PerlertClientSession(DatagramLayer):
         number: int,
         server: Address,
         *,
-        limits: Limits | None = None,
+        limits: Limits = DEFAULT,
         jitter: Callable[[], float] | None = None,
     ) -> None:
         self.state = PerlertState.IDLE
@@ -224,7 +224,7 @@ class PerlertClientSession(DatagramLayer):
         self._name = name
         self._number = number
         self._server = server
-        self._limits = DEFAULT if limits is None else limits
+        self._limits = limits
         self._jitter = jitter
         self._out: list[tuple[bytes, Hashable]] = []
         self._lobby_request = _Request("lobby", self._encode(perlert.LobbyRequest(name, number)))

@@ -109,13 +109,10 @@ class Lobby:
         self.information()  # raises here, instead of after a request, if it cannot be encoded
 
     @property
-    def not_ready(self) -> list[str]:
-        return [lease.key for lease in self.leases.values() if not lease.ready]
-
-    @property
     def may_start(self) -> bool:
         """Whether there are enough clients and all of them are ready."""
-        return len(self.leases) >= self.players and not self.not_ready
+        leases = self.leases.values()
+        return len(leases) >= self.players and all(lease.ready for lease in leases)
 
     def refusal(self, peer: Hashable, key: str, tag: str) -> str | None:
         """Return the reason to drop a registration, None to accept it."""
@@ -265,9 +262,8 @@ class StrangersBudget:
 
     def consume(self, host: Hashable, size: int, now: float) -> bool:
         """Take `size` bytes to `host` from both buckets, or from neither."""
-        if not self._all.holds(size, now) or not self.consume_own(host, size, now):
-            return False
-        return self._all.consume(size, now)
+        own = self._all.holds(size, now) and self.consume_own(host, size, now)
+        return own and self._all.consume(size, now)
 
     def consume_own(self, host: Hashable, size: int, now: float) -> bool:
         """Take from the host's own bucket only, for replies that the number of slots limits."""
