@@ -145,7 +145,7 @@ def test_write_a_step() -> tuple[int, Calls]:
 
 @group("str.split", "float()", "np.fromstring", "orjson", "rlwire", payloads=tuple(NUMBERS))
 def test_text_to_floats(payload: str) -> tuple[int, Calls]:
-    text = perlert.array_to_text(NUMBERS[payload])
+    text = perlert.value_to_text(NUMBERS[payload])
     assert perlert.text_to_array(text).tobytes() == plain_array(text).tobytes()
     return len(text), {
         "str.split": (text.split, ","),
@@ -159,17 +159,17 @@ def test_text_to_floats(payload: str) -> tuple[int, Calls]:
 @group("orjson", "join of repr", "rlwire", payloads=tuple(NUMBERS))
 def test_floats_to_text(payload: str) -> tuple[int, Calls]:
     array = NUMBERS[payload]
-    return len(perlert.array_to_text(array)), {
+    return len(perlert.value_to_text(array)), {
         "orjson": (functools.partial(orjson.dumps, option=orjson.OPT_SERIALIZE_NUMPY), array),
         "join of repr": (lambda array: ",".join(map(repr, array.tolist())), array),
-        "rlwire": (perlert.array_to_text, array),
+        "rlwire": (perlert.value_to_text, array),
     }
 
 
 @group("join of %.4f", "rlwire")
 def test_floats_to_4_decimals() -> tuple[int, Calls]:
     array = NUMBERS["17 digits"]
-    ours = functools.partial(perlert.array_to_text, decimals=4)  # without trailing zeros
+    ours = functools.partial(perlert.value_to_text, decimals=4)  # without trailing zeros
 
     def plain(array: Any) -> str:
         return ",".join("%.4f" % x for x in array)  # noqa: UP031

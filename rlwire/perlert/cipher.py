@@ -33,7 +33,6 @@ import secrets
 import stat
 import threading
 import time
-import weakref
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter
@@ -42,6 +41,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from rlwire.errors import optional
 from rlwire.sessions.layer import Buffer
+from rlwire.transports.forking import track
 
 logger = logging.getLogger(__name__)
 
@@ -97,10 +97,11 @@ class DatagramCipher:
             return ChaCha20Poly1305(HKDF(SHA256(), _KEY, sender, info).derive(key))
 
         self._cipher, self._invalid = cipher_of, InvalidTag
-        self._known: dict[bytes, _CipherSender] = {}
+        # Of each sender: its key, and its newest counters in ascending order, of which the first is
+        # too old. Not a bitmap: counters are times, and have gaps.
+        self._known: dict[bytes, tuple[_Crypt, array[int]]] = {}
         self._counter = 0
         self.begin()
-        _ciphers.add(self)
 
     def seal(self, data: Buffer) -> bytes:
         with self._lock:
@@ -136,22 +137,25 @@ class DatagramCipher:
             if abs(count - present) > self._skew:
                 return "stale"
             # Older counters may be replays from a sender that was removed from the table.
-            floor = present - self._skew - 1
-            sender = _CipherSender(self._cipher(name, self._other).decrypt, floor)
-        elif not sender.is_new(count):
+            oldest = max(0, present - self._skew - 1)
+            sender = self._cipher(name, self._other).decrypt, array("Q", [oldest])
+        decrypt, seen = sender
+        if count <= seen[-1] and (count <= seen[0] or seen[bisect_left(seen, count)] == count):
             return "replay"
         try:
-            message = sender.decrypt(b"\0\0\0\0" + stamp, data[_HEADER:], data[:_HEADER])
+            message = decrypt(b"\0\0\0\0" + stamp, data[_HEADER:], data[:_HEADER])
         except self._invalid:
             return "key"
         if name not in self._known:
             if len(self._known) >= self.SENDERS:
-                oldest = min(self._known, key=lambda one: self._known[one].newest)
-                if self._known[oldest].newest >= present - self._skew:
+                stalest = min(self._known, key=lambda one: self._known[one][1][-1])
+                if self._known[stalest][1][-1] >= present - self._skew:
                     return "full"
-                del self._known[oldest]
+                del self._known[stalest]
             self._known[name] = sender
-        sender.accept(count, self.WINDOW)
+        insort(seen, count)
+        if len(seen) > self.WINDOW:
+            del seen[0]
         return message
 
     def begin(self) -> None:
@@ -160,50 +164,10 @@ class DatagramCipher:
         self._lock = threading.Lock()
         self._head = bytes([_VERSION]) + name
         self._encrypt: _Crypt = self._cipher(name, self.role).encrypt
+        track(self)
 
-
-class _CipherSender:
-    """A sender's key, and its newest counters in ascending order.
-
-    Not a bitmap: counters are times, and have gaps.
-    """
-
-    __slots__ = ("_floor", "_seen", "decrypt")
-
-    def __init__(self, decrypt: _Crypt, floor: int) -> None:
-        self.decrypt = decrypt
-        self._seen = array("Q")
-        self._floor = floor  # the newest counter that is too old
-
-    @property
-    def newest(self) -> int:
-        return self._seen[-1]
-
-    def is_new(self, count: int) -> bool:
-        seen = self._seen
-        if count > seen[-1]:
-            return True
-        return count > self._floor and seen[bisect_left(seen, count)] != count
-
-    def accept(self, count: int, window: int) -> None:
-        seen = self._seen
-        insort(seen, count)
-        if len(seen) >= window:
-            self._floor = max(self._floor, seen[-window])
-            if len(seen) > window + window // 4:  # a quarter at a time is cheaper
-                del seen[:-window]
-
-
-_ciphers: weakref.WeakSet[DatagramCipher] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
     # Parent and child have the same key and counters: the same nonces twice.
-    for cipher in list(_ciphers):
-        cipher.begin()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    close_inherited = begin
 
 
 def new_key() -> bytes:

@@ -54,8 +54,6 @@ class PerlertEndpoint(Endpoint):
 
     - ``step``: the environment's step number;
     - ``timestamp``: the server's time, in milliseconds since 1970;
-    - ``age``: seconds since the server made the observation, less the travel time of the run's
-      fastest frame, since the two clocks differ;
     - ``skipped``: the number of steps between the last observation and this one;
     - ``extra``: EXTRA as a dictionary, or as text if it cannot be parsed; absent without EXTRA.
 
@@ -74,10 +72,9 @@ class PerlertEndpoint(Endpoint):
         self._seen: tuple[Any, dict[str, Any]] = None, {}
         self._total: float | None = None
         self._unreported_reward = 0.0
-        self._fastest = math.inf
         self._needs_reset = True
         self._stepping = self._watched = False
-        self._refused: set[str] = set()  # arguments of `begin_reset` that a warning has named
+        self._warned = False  # of arguments of `begin_reset`
         limits = options.limits or DEFAULT
         with on_error(self.client.close):
             seen, done = options.observation_space, options.action_space
@@ -115,14 +112,13 @@ class PerlertEndpoint(Endpoint):
         """Wait for the end of the run, register for the next one, and send ready."""
         self._stepping = False
         client = self.client
-        for name, value in {"seed": seed, "options": options}.items():
-            if value is not None and name not in self._refused:
-                self._refused.add(name)
-                logger.warning(
-                    "%s: reset(%s=) is ignored, since PERLERT has no field for it: use seed= and "
-                    "env_kwargs= of the server",
-                    client, name,
-                )  # fmt: skip
+        if (seed is not None or options is not None) and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s: reset(seed=, options=) is ignored, since PERLERT has no fields for them: use "
+                "seed= and env_kwargs= of the server",
+                client,
+            )
         deadline = monotonic() + (self._start_timeout or math.inf)
         while client.state in RUNNING:
             left = deadline - monotonic()
@@ -186,7 +182,6 @@ class PerlertEndpoint(Endpoint):
             return self._step_of(frames)
         client.wait_start(self._start_timeout)
         self._frame, self._total, self._unreported_reward = None, None, 0.0
-        self._fastest = math.inf
         self._needs_reset = False
         observation, reward, _, _, info = self._step_of(client.frames(self._timeout))
         self._unreported_reward = reward  # of steps before the first observation
@@ -207,8 +202,6 @@ class PerlertEndpoint(Endpoint):
     def _step_of(self, frames: list[Frame]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Return the outcome of a step from its frames; without any, of a one-frame run's end."""
         before = self._frame
-        for frame in frames:
-            self._fastest = min(self._fastest, frame.received - frame.timestamp / 1000)
         reward, self._unreported_reward = self._unreported_reward, 0.0
         if not frames:
             assert before is not None
@@ -224,7 +217,6 @@ class PerlertEndpoint(Endpoint):
         info = {
             "step": frame.step,
             "timestamp": frame.timestamp,
-            "age": max(0.0, monotonic() - frame.timestamp / 1000 - self._fastest),
             "skipped": 0 if before is None else unseen,
         }
         if extra is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 import math
 import time
@@ -12,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass
-from itertools import count
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +20,6 @@ from rlwire.errors import RlwireError
 from rlwire.perlert.environment import Outcome, Simulation
 from rlwire.perlert.options import PerlertInstanceOptions
 from rlwire.perlert.spaces import OWN_TAG
-from rlwire.sessions.layer import DatagramLayer
 from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
@@ -30,45 +27,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
-_LOG_INTERVAL = 60.0
 
 _Outcomes: TypeAlias = Mapping[str, Outcome]
-
-
-class TickTimer:
-    """Wraps the rollout port's session, and adds the ticks of all players to its deadlines."""
-
-    def __init__(self, port: DatagramLayer) -> None:
-        self._port = port
-        self.receive, self.datagrams = port.receive, port.datagrams
-        self.send: Callable[[], object] = bool  # the endpoint's flush
-        self.loop = asyncio.get_running_loop()
-        self._due: list[tuple[float, int, Callable[[float], None]]] = []
-        self._order = count()  # of equal times
-        self.log = RateLimitedLog(logger, _LOG_INTERVAL, lines=1)
-        self.once = RateLimitedLog(logger, math.inf, lines=1)
-
-    @property
-    def closed(self) -> bool:
-        return self._port.closed
-
-    def at(self, when: float, call: Callable[[float], None]) -> None:
-        """Schedule a call with the current time at `when`; both are of `time.monotonic`."""
-        heapq.heappush(self._due, (when, next(self._order), call))
-
-    def advance(self, now: float) -> list[Any]:
-        due = self._due
-        while due and due[0][0] <= now:
-            call = heapq.heappop(due)[2]
-            try:
-                call(now)
-            except Exception:  # the other players must continue
-                logger.exception("a tick of an instance failed")
-        return self._port.advance(now)
-
-    def next_deadline(self) -> float | None:
-        deadline, due = self._port.next_deadline(), self._due
-        return due[0][0] if due and (deadline is None or due[0][0] < deadline) else deadline
 
 
 @dataclass(eq=False)
@@ -83,9 +43,11 @@ class PacedPlayer:
     instance: Instance
     simulation: Simulation  # the caller's; that of a class is made anew, of its spaces
     make: Callable[[], Simulation] | None
-    timer: TickTimer
     options: PerlertInstanceOptions
     _: KW_ONLY
+    send: Callable[[], object]  # what is queued for the rollout port
+    log: RateLimitedLog
+    once: RateLimitedLog
     executor: Executor | None = None
     phase: float = 0.0
 
@@ -99,16 +61,7 @@ class PacedPlayer:
         # Read once: the wall clock may be set back.
         self._epoch = time.time() - time.monotonic()
         self._counts = Counter[str](runs=0, steps=0, failures=0, abandoned=0)
-        # Of the rollout:
-        self._seed = 0
-        self._step = 0
-        self._live: set[str] = set()
-        self._totals: dict[str, float] = {}
-        self._last: dict[str, Outcome] = {}
-        self._texts: dict[str, str] = {}  # the last action of each client,
-        self._parsed: dict[str, Any] = {}  # and the last valid one
-        self._tags: dict[str, str] = {}
-        self._summed: set[str] = set()  # whose steps have the sum of rewards
+        self._at = self.instance.session.rollout.at
 
     def __str__(self) -> str:
         return str(self.instance)
@@ -118,7 +71,7 @@ class PacedPlayer:
 
     def _in_thread(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         """Call in the environment's thread."""
-        loop = self.timer.loop
+        loop = asyncio.get_running_loop()
         if self.executor is not None:
             return loop.run_in_executor(self.executor, call)
         made = loop.create_future()
@@ -143,26 +96,23 @@ class PacedPlayer:
         sequence = np.random.SeedSequence(self.options.seed, spawn_key=which)
         self._seed = int(sequence.generate_state(1)[0]) >> 1  # many environments accept 31 bits
         self._totals = dict.fromkeys(self._keys, 0.0)
-        self._last = {}
-        self._texts, self._parsed = {}, {}
+        self._last: dict[str, Outcome] = {}
+        self._texts: dict[str, str] = {}  # the last action of each client,
+        self._parsed: dict[str, Any] = {}  # and the last valid one
         self._tags = {lease.key: lease.tag for lease in instance.lobby.leases.values()}
         totals = self.options.totals
         asked = (key for key, tag in self._tags.items() if totals or tag.startswith(OWN_TAG))
-        self._summed = set(asked if totals is not False else ())
+        self._summed = set(asked if totals is not False else ())  # get the sum of rewards
         logger.debug("%s: run %d started, clients %s", self, self._counts["runs"], self._tags)
-        now = time.monotonic()
-        if self._failures:
-            pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
-            self.timer.at(now + pause, self._call_reset)
-        else:
-            self._call_reset(now)
-        self.timer.send()
+        pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
+        # Not at once: first the clients receive ``start``.
+        self._at(time.monotonic() + (pause if self._failures else 0.0), self._reset)
+        self.send()  # sets the timer
 
-    def _call_reset(self, now: float) -> None:
+    def _reset(self, now: float) -> None:
         self._call(lambda: self._open().reset(self._seed), self._on_reset, now)
 
     def _on_reset(self, outcomes: _Outcomes, now: float) -> None:
-        self._live = set(outcomes)
         self._publish(outcomes, now)
         self._pacer.restart(at=time.monotonic() + (1.0 + self.phase) / self.rate)
         self._continue(now)
@@ -174,8 +124,8 @@ class PacedPlayer:
                 self._counts["abandoned"] += 1
                 logger.info("%s: run ended for %s (%s): silent", self, key, self._tags[key])
         if instance.rollout is not None:
-            if self._live:
-                self.timer.at(self._pacer.due(), self._tick)
+            if not all(each.terminated or each.truncated for each in self._last.values()):
+                self._at(self._pacer.due(), self._tick)
                 return
             # For clients whose agents the environment does not list.
             instance.finish(now)
@@ -193,7 +143,7 @@ class PacedPlayer:
         if self._stopped:
             return
         if missed := self._pacer.advance():
-            self.timer.log.warning(
+            self.log.warning(
                 "%s: %d ticks missed at %g Hz: steps take too long, or the server is overloaded",
                 self,
                 missed,
@@ -234,7 +184,7 @@ class PacedPlayer:
         def done(busy: asyncio.Future[_Outcomes]) -> None:
             if not self._stopped:
                 self._finish_call(busy.result, then, time.monotonic())
-                self.timer.send()
+                self.send()
 
         self._in_thread(work).add_done_callback(done)
 
@@ -267,17 +217,12 @@ class PacedPlayer:
         steps: dict[str, tuple[Any, float, bool, Mapping[str, Any] | None]] = {}
         for key, outcome in outcomes.items():
             observation, reward, terminated, truncated, info, _seen = outcome
-            done = terminated or truncated
             if math.isfinite(reward):  # else it would hide the later ones in the sum
                 self._totals[key] += reward
             extra = self._extra(key, terminated, truncated)
             if info or self.extra is not None:
                 extra = {**self._user_extra(key, info), **extra}
-            steps[key] = observation, reward, done, extra or None
-            if done:
-                self._live.discard(key)
-            else:
-                self._live.add(key)
+            steps[key] = observation, reward, terminated or truncated, extra or None
         self._last.update(outcomes)
         at = self._step, self._milliseconds(now), now
         try:
@@ -288,7 +233,7 @@ class PacedPlayer:
             for key, (_, _, terminated, truncated, _, _) in outcomes.items():
                 steps[key] = *steps[key][:3], self._extra(key, terminated, truncated) or None
             self.instance.publish(steps, *at)  # raises again if it was not the extra
-            self.timer.once.warning("%s: extra= is not sent: %s", self, error)
+            self.once.warning("%s: extra= is not sent: %s", self, error)
 
     def _extra(self, key: str, terminated: bool, truncated: bool) -> dict[str, Any]:
         # The sum makes up for lost datagrams; ``done`` does not distinguish truncation.
@@ -304,9 +249,9 @@ class PacedPlayer:
             try:
                 return dict(self.extra(key, info) or {})
             except Exception as error:
-                self.timer.once.warning("%s: extra= failed, and is not sent: %r", self, error)
+                self.once.warning("%s: extra= failed, and is not sent: %r", self, error)
         elif info:
-            self.timer.once.warning(
+            self.once.warning(
                 "%s: the info (%s) is not sent, since PERLERT has no field for it; to send entries "
                 "in EXTRA, pass extra=lambda key, info: {...}",
                 self,
@@ -352,7 +297,7 @@ class PacedPlayer:
         if self.instance.rollout is not None:
             now = time.monotonic()
             self.instance.finish(now, self._milliseconds(now))
-            self.timer.send()
+            self.send()
         done, _ = await asyncio.wait([self._in_thread(self._close)], timeout=grace)
         if not done:
             logger.warning("%s: a step did not end within %.1f s: not closed", self, grace)

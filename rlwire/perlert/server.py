@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from threading import get_ident
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from rlwire.limits import DEFAULT
 from rlwire.perlert.cipher import DatagramCipher
 from rlwire.perlert.environment import Simulation, simulations_of
 from rlwire.perlert.options import PerlertInstanceOptions, PerlertServerOptions
-from rlwire.perlert.player import PacedPlayer, TickTimer
+from rlwire.perlert.player import PacedPlayer
 from rlwire.perlert.spaces import OWN_TAG
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.threads import LoopThread
@@ -34,6 +34,7 @@ from rlwire.sessions.perlert.server import (
     SlotLeased,
 )
 from rlwire.transports.address import Address, parse
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.server import DRAINING
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
 from rlwire.urls import located
@@ -143,30 +144,17 @@ class Server(BackgroundServer):
 
     def message(self, text: str, instance: str | None = None) -> None:
         """Send a text to all clients in a lobby, or to those of an instance such as ``city:7``."""
-        self._call(lambda service: service.message(text, instance))
-
-    def start_run(self, instance: str | None = None) -> None:
-        """Start an instance's run, with fewer than `players` clients too; None for the only one.
-
-        Raises:
-            LocalProtocolError: a client is not ready, there is none, or a run is in progress.
-            ValueError: there is no such instance.
-        """
-        self._call(lambda service: service.start_run(instance))
-
-    def _call(self, call: Callable[[_PerlertLoop], None]) -> None:
-        """Call on the event loop, and wait; from an environment on the loop, call at once."""
         service = self._service
         if service is None:
             raise RuntimeError("the server is not running")
 
-        async def run() -> None:
-            call(service)
+        async def send() -> None:
+            service.message(text, instance)
 
-        if service.thread == get_ident():
-            call(service)
+        if service.thread == get_ident():  # an environment on the loop
+            service.message(text, instance)
         else:
-            asyncio.run_coroutine_threadsafe(run(), service.loop).result()
+            asyncio.run_coroutine_threadsafe(send(), service.loop).result()
 
     def stop(self, grace: float = DONE_RESEND) -> None:
         """Stop as other servers do.
@@ -190,13 +178,10 @@ class Server(BackgroundServer):
         return f"rollouts on port {self.rollout_address.port}: {', '.join(map(str, self._served))}"
 
     def _after_stop(self) -> None:
-        service, self._service = self._service, None
-        if service is not None:
-            self._statistics = service.statistics()
-            counts = [
-                *self._statistics["instances"].values(),
-                self._statistics["session"]["dropped"],
-            ]
+        if self._service is not None:
+            found = self.statistics()
+            self._service = None
+            counts = [*found["instances"].values(), found["session"]["dropped"]]
             played = sum(map(Counter, counts), Counter[str]())  # without zeros
             logger.info("played: %s", ", ".join(f"{name} {n}" for name, n in played.items()))
 
@@ -260,10 +245,10 @@ class _PerlertLoop:
 
     async def _start(self) -> None:
         session, threads = self._session, self.options.threads
-        timer = TickTimer(session.rollout)
         self.address = await self._listen("lobby", self.address, session.lobby)
-        self.rollout_address = await self._listen("rollout", self.rollout_address, timer)
-        timer.send = self._ports["rollout"].flush
+        where = self.rollout_address
+        self.rollout_address = await self._listen("rollout", where, session.rollout)
+        log, once = (RateLimitedLog(logger, seconds, lines=1) for seconds in (60.0, inf))
         if threads:  # of one worker each, because environments belong to a thread
             self._pools = [ThreadPoolExecutor(1, "rlwire environment") for _ in range(threads)]
         for served in self.served:
@@ -273,8 +258,10 @@ class _PerlertLoop:
                     instance,
                     served.first,
                     served.make,
-                    timer,
                     served.options,
+                    send=self._ports["rollout"].flush,
+                    log=log,
+                    once=once,
                     executor=self._pools[len(self._players) % len(self._pools)],
                     phase=index / len(instances),
                 )
@@ -296,8 +283,7 @@ class _PerlertLoop:
     def _react(self, events: list[Any]) -> None:
         for event in events:
             if isinstance(event, RolloutStarted):
-                # Later: first the clients receive ``start``.
-                self.loop.call_soon(self._players[event.instance].start_run)
+                self._players[event.instance].start_run()
             elif isinstance(event, SlotLeased):
                 player = self._players[event.instance]
                 # Other programs would show the description to people.
@@ -331,7 +317,6 @@ class _PerlertLoop:
             while self._session.unconfirmed and self.loop.time() < until:
                 await asyncio.sleep(DRAINING)
         finally:
-            self._session.close()
             for port in self._ports.values():
                 port.close()
             for pool in filter(None, self._pools):
@@ -345,24 +330,13 @@ class _PerlertLoop:
             "cipher": {} if self.cipher is None else dict(self.cipher.dropped),
         }
 
-    def _instances(self, header: str | None) -> list[Any]:
+    def message(self, text: str, header: str | None = None) -> None:
         found = [each for each in self._players if header in (None, str(each))]
         if not found:
             raise ValueError(
                 f"no instance {header}; there are {', '.join(map(str, self._players))}"
             )
-        return found
-
-    def message(self, text: str, header: str | None = None) -> None:
-        for instance in self._instances(header):
+        for instance in found:
             if header is not None or instance.rollout is None:
                 instance.message(text)
-        self._ports["lobby"].flush()
-
-    def start_run(self, header: str | None) -> None:
-        found = self._instances(header)
-        if len(found) > 1:
-            raise ValueError(f"name one of the instances {', '.join(map(str, found))}")
-        found[0].start(monotonic())
-        self._react([RolloutStarted(found[0])])
         self._ports["lobby"].flush()

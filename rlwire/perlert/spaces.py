@@ -43,7 +43,6 @@ _PART = re.compile(f"{DESCRIPTION}([0-9]{{1,2}})/([0-9]{{1,2}}) (.*)", re.DOTALL
 _HEADER = 256  # bytes of a datagram that are reserved for the text before the description
 _FORBIDDEN = frozenset(":;,=")
 _CANNOT = "which has no text in PERLERT"
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
 _NAME = re.compile(r"(?:^|,)([^,:]*):")
 
 
@@ -224,6 +223,7 @@ class _TextLeaf:
                 )
         elif leaf.is_scalar and leaf.dtype.kind in "iu" and not leaf.shape:
             self.prepare, self.read = self._prepare_integer, self._read_integer
+            self._wire = leaf.dtype
         elif leaf.dtype.kind in "biuf" and -1 not in leaf.shape:
             self.size = math.prod(leaf.shape)
             self.prepare, self.read = self._prepare_array, self._read_array
@@ -263,13 +263,7 @@ class _TextLeaf:
         return str(int(value))
 
     def _read_integer(self, text: str) -> Any:
-        found = _INTEGER(text)
-        if found is None:
-            raise DecodeError(f"{self._what} must be an integer, not {quoted(text)}")
-        try:
-            return self._dtype.type(int(found[0]))
-        except OverflowError:
-            raise DecodeError(f"{self._what} exceeds {self._dtype}: {found[0]}") from None
+        return self._read_array(text)[()]
 
     def _prepare_text(self, value: Any) -> str:
         if not isinstance(value, str):

@@ -6,4 +6,4 @@ cdef class Layer:
 
 
 cdef class DatagramLayer:
-    cdef public bint closed
+    pass

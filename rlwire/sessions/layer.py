@@ -227,12 +227,7 @@ class DatagramLayer:
 
     ``now`` is in seconds of a monotonic clock. A layer has one port and one or more peers. After a
     call, or several calls of `receive`, the driver calls `datagrams`, then `next_deadline`.
-
-    Attributes:
-        closed: whether the layer receives nothing more, and sends nothing after `datagrams`.
     """
-
-    closed: bool  # initially False
 
     def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
         """Return the events of one datagram, often none; invalid ones are dropped and counted."""

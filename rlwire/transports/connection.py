@@ -292,7 +292,7 @@ class Connection(Owned):
                 if self._owner != me:
                     raise
                 self._failed(error)
-            if not core.may_wait(replies.ready):
+            if not core.may_wait(bool(replies.done)):
                 self._flush()
 
     def defer(self, reply: DeferredReply) -> DeferredReply:

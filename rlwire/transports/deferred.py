@@ -117,23 +117,23 @@ class ReplyQueue:
 
     def __init__(self, name: str) -> None:
         self.pending = 0
-        self._closed = False
         self._name = name
-        self._done: deque[DeferredReply] = deque()
+        self.done: deque[DeferredReply] = deque()
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
         self._waker.setblocking(False)
-        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._idle: list[None] = []  # an item for each idle helper thread
 
     def put(self, reply: DeferredReply) -> None:
         """Queue a reply that is done, and wake the connection's thread."""
-        self._done.append(reply)
+        self.done.append(reply)
         with contextlib.suppress(OSError):  # full, or closed
             self._waker.send(b"\0")
 
     def wait(self, file: int, seconds: float | None) -> bool:
         """Wait for a reply or for `file` to be readable; return whether the latter is."""
-        if self._done:
+        if self.done:
             seconds = 0.0
         files = [file, self._wake.fileno()]
         poll = select.poll()
@@ -145,51 +145,34 @@ class ReplyQueue:
                 self._wake.recv(4096)
         return file in ready
 
-    @property
-    def ready(self) -> bool:
-        return bool(self._done)
-
     def pop(self) -> DeferredReply | None:
         """Return the first reply in the queue, or None."""
-        if not self._done:
+        if not self.done:
             return None
         self.pending -= 1
-        return self._done.popleft()
+        return self.done.popleft()
 
     def run(self, work: Callable[[], None]) -> None:
+        """Do the work in a helper thread, an idle one if possible."""
+        self._work.put(work)
         if self._idle:
-            self._idle.pop().put(work)
-            return
-        todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        todo.put(work)
-        threading.Thread(
-            target=self._work, args=(todo,), name=f"{self._name} helper", daemon=True
-        ).start()
+            self._idle.pop()
+        else:
+            name = f"{self._name} helper"
+            threading.Thread(target=self._help, name=name, daemon=True).start()
 
-    def _work(self, todo: SimpleQueue[Callable[[], None] | None]) -> None:
-        while True:
-            work = todo.get()
-            if work is None:
-                return
+    def _help(self) -> None:
+        while (work := self._work.get()) is not None:
             try:
                 work()
             except Exception:
                 logger.exception("%s: a helper thread failed", self._name)
             work = None  # it may refer to a message
-            if self._closed:
-                return
-            self._idle.append(todo)
-            if self._closed:
-                self._end_idle()
+            self._idle.append(None)
+        self._work.put(None)  # for the other threads
 
     def close(self) -> None:
         """End the idle threads now, and the others when their work is done."""
-        self._closed = True
-        self._end_idle()
+        self._work.put(None)
         self._wake.close()
         self._waker.close()
-
-    def _end_idle(self) -> None:
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self._idle.pop().put(None)

@@ -41,12 +41,13 @@ def not_ours(peer: str) -> LocalProtocolError:
 
 
 def _close_all_inherited() -> None:
-    for target in list(_all):
+    inherited = list(_all)
+    _all.clear()
+    for target in inherited:
         try:
             target.close_inherited()
         except Exception:
             logger.exception("%r could not be closed after a fork", target)
-    _all.clear()
 
 
 os.register_at_fork(after_in_child=_close_all_inherited)

@@ -14,7 +14,6 @@ import select
 import socket
 import struct
 import sys
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import ceil
@@ -64,15 +63,7 @@ class DatagramCounters:
     failures: int = 0  # exceptions of the session and of `on_events`, which are logged
 
 
-class _Closing(contextlib.AbstractContextManager[Any]):
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
-class DatagramSocket(_Closing):
+class DatagramSocket:
     """A non-blocking UDP socket, made by `bind` or `dial`, for one thread.
 
     Args:
@@ -109,7 +100,7 @@ class DatagramSocket(_Closing):
         self.counters = DatagramCounters()
         self.raw = sock
         self._wire_limit = limit + overhead
-        self._log = RateLimitedLog(logger, lines=1)
+        self.log = RateLimitedLog(logger, lines=1)
         self._calls: Any = DatagramCalls(sock)
         self._taps = None if record is None else record.of_datagrams(remote)
         sock.setblocking(False)
@@ -139,7 +130,7 @@ class DatagramSocket(_Closing):
         if longer:
             counters.truncated += len(longer)
             line = "%s: dropped a datagram from %s over the limit of %d bytes"
-            self._log.log(logging.DEBUG, line, self.address, longer[0], self.limit)
+            self.log.log(logging.DEBUG, line, self.address, longer[0], self.limit)
         if error:
             self._failed("receive", OSError(error, os.strerror(error)))
         if self.cipher is not None:
@@ -183,10 +174,10 @@ class DatagramSocket(_Closing):
             self.counters.unsent += 1
         else:
             self.counters.errors += 1
-            self._log.log(logging.WARNING, "%s: cannot %s: %s", self.address, what, error)
+            self.log.log(logging.WARNING, "%s: cannot %s: %s", self.address, what, error)
 
 
-class DatagramDriver(_Closing):
+class DatagramDriver:
     """The common part of the blocking and the asyncio driver of a session."""
 
     def __init__(self, session: DatagramLayer, sock: DatagramSocket) -> None:
@@ -267,7 +258,7 @@ class DatagramConnection(DatagramDriver, Owned):
     def __init__(self, session: DatagramLayer, sock: DatagramSocket) -> None:
         DatagramDriver.__init__(self, session, sock)
         Owned.__init__(self, str(parse(sock.remote or sock.address)))  # type: ignore[arg-type]
-        self._closed = False
+        self.closed = False
         self._wake, self._waker = socket.socketpair()
         poll = select.poll()
         for ours in (sock.raw, self._wake):
@@ -275,13 +266,9 @@ class DatagramConnection(DatagramDriver, Owned):
         self._poll: Callable[[float | None], list[Any]] = poll.poll
         track(self)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed or self.session.closed
-
     def wait(self, timeout: float | None = None) -> list[Any]:
         """Send and receive until there are events; `timeout` 0 does not wait, None has no limit."""
-        if self._closed or self._owner != get_ident():
+        if self.closed or self._owner != get_ident():
             self._check()
         session, sock = self.session, self.sock
         now = monotonic()
@@ -299,15 +286,13 @@ class DatagramConnection(DatagramDriver, Owned):
                 sock.send_batch(datagrams)
             if events:
                 return events
-            if deadline is None and session.closed:
-                raise ConnectionClosed(f"{self.peer}: the session has ended")
             if last := until <= now:
                 found = sock.receive_batch()
             else:
                 wake = until if deadline is None or until <= deadline else deadline
                 left = None if wake == _NEVER else ceil(max(_SHORTEST_SLEEP, wake - now) * 1000)
                 found = sock.receive_batch(1) if self._poll(left) else []
-            if self._closed:
+            if self.closed:
                 self._check()
             now = monotonic()
             for datagram, peer in found:
@@ -315,22 +300,22 @@ class DatagramConnection(DatagramDriver, Owned):
             if events or last:  # and nothing else is due
                 if datagrams := session.datagrams():
                     sock.send_batch(datagrams)
-                if self._closed:  # by another thread meanwhile
+                if self.closed:  # by another thread meanwhile
                     self._close_sockets()
                 return events
 
     def flush(self) -> None:
         """Send what the session has queued, without waiting."""
-        if self._closed or self._owner != get_ident():
+        if self.closed or self._owner != get_ident():
             self._check()
         if datagrams := self.session.datagrams():
             self.sock.send_batch(datagrams)
 
     def close(self) -> None:
         """Close the socket; a waiting thread raises ConnectionClosed and closes it itself."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         if self._is_used_elsewhere():
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
@@ -338,7 +323,7 @@ class DatagramConnection(DatagramDriver, Owned):
             self._close_sockets()
 
     def close_inherited(self) -> None:
-        self._owner, self._closed = INHERITED, True
+        self._owner, self.closed = INHERITED, True
         self._close_sockets()
 
     def _close_sockets(self) -> None:
@@ -351,7 +336,7 @@ class DatagramConnection(DatagramDriver, Owned):
     def _check(self) -> None:
         if self._owner != get_ident():
             self.claim()
-        if self._closed:
+        if self.closed:
             self._close_sockets()
             raise ConnectionClosed(f"{self.peer}: connection closed on this side")
 

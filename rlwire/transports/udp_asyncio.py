@@ -13,7 +13,6 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, LocalProtocolError, on_error
 from rlwire.sessions.layer import DatagramLayer, Peer
 from rlwire.transports.address import AddressLike
-from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.udp import DatagramDriver, DatagramSocket, bind, dial
 
 logger = logging.getLogger(__name__)
@@ -46,7 +45,6 @@ class DatagramEndpoint(DatagramDriver):
         self._timer_at = float("inf")
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False
-        self._log = RateLimitedLog(logger, lines=1)
         loop.add_reader(sock.raw, self._receive)
         self._send()
         logger.debug("%s: open for datagrams", self.address)
@@ -77,8 +75,6 @@ class DatagramEndpoint(DatagramDriver):
             delay = max(_SHORTEST_DELAY, deadline - monotonic())
             self._timer = self._loop.call_later(delay, self._advance)
             self._timer_at = deadline
-        if session.closed:
-            self.close()
 
     async def wait(self, timeout: float | None = None) -> list[Any]:
         """Return the events since the last call; wait up to `timeout` seconds for one."""
@@ -97,7 +93,7 @@ class DatagramEndpoint(DatagramDriver):
         events = list(self._events)
         self._events.clear()
         if not events and self.closed:
-            raise ConnectionClosed(f"{self.address}: the session has ended or was closed")
+            raise ConnectionClosed(f"{self.address}: the endpoint was closed")
         return events
 
     def close(self) -> None:
@@ -157,7 +153,7 @@ class DatagramEndpoint(DatagramDriver):
 
     def _failed(self, what: str) -> None:
         self.sock.counters.failures += 1
-        self._log.exception(f"%s: {what} failed", self.address)
+        self.sock.log.exception(f"%s: {what} failed", self.address)
 
 
 async def serve(

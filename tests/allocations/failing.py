@@ -114,8 +114,7 @@ def calls_perlert():
     many = np.arange(3000.0) / 3
     yield "step write", lambda: writer.write(1, 2, array, 0.5, False, "a:1"), (array,)
     for values in (array, many):
-        text = perlert.array_to_text(values)
-        yield "array to text", lambda v=values: perlert.array_to_text(v), (values,)
+        text = perlert.value_to_text(values)
         yield "text to array", lambda t=text: perlert.text_to_array(t), (text,)
         yield "value to text", lambda v=values: perlert.value_to_text(v), (values,)
 

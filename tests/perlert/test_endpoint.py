@@ -52,7 +52,6 @@ def test_environment_plays_episodes_without_losing_rewards(
         skipped = sum(step[4]["skipped"] for step in steps)
         assert skipped
         assert len(steps) - 1 + skipped + numbers[0] == 15
-        assert all(0 <= step[4]["age"] < 1 for step in steps)
         raised(LocalProtocolError, env.step, 1)
     assert len(walk.seeds) == 3
 
@@ -129,8 +128,7 @@ def test_ignored_seed_and_options_of_reset_are_logged_once(worlds, serving, remo
     env = remote(serving(lambda: worlds.Walk(length=2)), "Walk")
     for _ in range(2):
         env.reset(seed=2**127 + 1, options={"level": 3})
-    warned = [record for record in caplog.records if "is ignored" in record.message]
-    assert [record.args[1] for record in warned] == ["seed", "options"]
+    assert caplog.text.count("is ignored") == 1
 
 
 def test_server_accepts_actions_by_name_and_by_number(worlds, serving, remote):

@@ -4,7 +4,6 @@ same, or for some texts what they say. Numbers tell the answers apart."""
 
 class Session:
     def __init__(self):
-        self.closed = False
         self._out = []
 
     def datagrams(self):
@@ -13,7 +12,7 @@ class Session:
 
 
 class Answers(Session):
-    """Says all back; ``raise`` raises, ``later S`` takes S seconds, ``end`` ends the session."""
+    """Says all back; ``raise`` raises, ``later S`` takes S seconds."""
 
     def __init__(self):
         super().__init__()
@@ -30,7 +29,6 @@ class Answers(Session):
             self._later.append((now + float(argument), datagram, peer))
         else:
             self._out.append((datagram, peer))
-        self.closed = self.closed or word == b"end"
         return [(peer, datagram)]
 
     def say(self, text):
@@ -51,6 +49,7 @@ class Asks(Session):
 
     def __init__(self, server, texts, *, resend=0.05):
         super().__init__()
+        self.closed = False
         self.server = server
         self.resends = 0
         self._questions = [b"%d %s" % pair for pair in enumerate(texts, 1)]

@@ -139,7 +139,7 @@ def test_forked_child_cannot_use_the_parents_connection(way):
 
 def test_forked_child_cannot_use_the_parents_datagram_connection():
     session = datagram_sessions.Answers()
-    with udp.connect("127.0.0.1:1", lambda server: session) as connection:
+    with contextlib.closing(udp.connect("127.0.0.1:1", lambda server: session)) as connection:
         session.peers["127.0.0.1", 1] = []
         session.say(b"goodbye")
 

@@ -3,6 +3,7 @@ import logging
 import select
 import socket
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -37,11 +38,10 @@ def plain_server(host="127.0.0.1", react=lambda data: [data], port=0):
 def collect(connection):
     connection.session.begin(time.monotonic())
     events = []
-    with contextlib.suppress(ConnectionClosed):
-        while True:
-            found = connection.wait(10)
-            assert found
-            events += found
+    while not connection.session.closed:
+        found = connection.wait(10)
+        assert found
+        events += found
     return events
 
 
@@ -53,11 +53,10 @@ def asks(*texts, **options):
 def test_client_receives_replies_over_udp(host):
     with (
         plain_server(host) as server,
-        udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000)) as connection,
+        closing(udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000))) as connection,
     ):
         assert connection.session.server == server.peer
         assert collect(connection) == [b"1 a", b"2 b c", b"3 " + b"\xff" * 1000]
-        assert connection.closed
         assert len({peer for _, peer in server.came}) == 1
         counted = connection.statistics()
         assert counted["received"] == len(server.came) == counted["sent"]
@@ -74,7 +73,7 @@ def test_lost_datagrams_are_resent():
 
     with (
         plain_server(react=lossy) as server,
-        udp.connect(server.address, asks(b"a", b"b", b"c", resend=0.03)) as connection,
+        closing(udp.connect(server.address, asks(b"a", b"b", b"c", resend=0.03))) as connection,
     ):
         begun = time.monotonic()
         assert collect(connection) == [b"1 a", b"2 b", b"3 c"]
@@ -85,7 +84,7 @@ def test_lost_datagrams_are_resent():
 def test_server_that_starts_late_is_reached_by_resends(caplog):
     with plain_server() as first:
         address = first.address
-    with udp.connect(address, asks(b"a", resend=0.02)) as connection:
+    with closing(udp.connect(address, asks(b"a", resend=0.02))) as connection:
         connection.session.begin(time.monotonic())
         assert connection.wait(0.15) == []
         assert connection.session.resends > 1
@@ -95,7 +94,7 @@ def test_server_that_starts_late_is_reached_by_resends(caplog):
 
 
 def test_client_reads_pending_datagrams_before_checking_deadlines():
-    with plain_server() as server, udp.connect(server.address, asks(b"a")) as connection:
+    with plain_server() as server, closing(udp.connect(server.address, asks(b"a"))) as connection:
         connection.session.begin(time.monotonic())
         connection.flush()
         assert select.select([connection.sock.raw], [], [], 10)[0]
@@ -110,7 +109,7 @@ def test_wait_returns_one_datagram_and_keeps_the_others_queued():
             return []
 
     with (
-        udp.connect("127.0.0.1:1", lambda server: Silent()) as connection,
+        closing(udp.connect("127.0.0.1:1", lambda server: Silent())) as connection,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
         address = connection.address

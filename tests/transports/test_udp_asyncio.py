@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from contextlib import closing
 
 import pytest
 
@@ -36,7 +37,7 @@ class Plain:
 @contextlib.asynccontextmanager
 async def serving(session=None, address="127.0.0.1:0", on_events=bool):
     session = session or sessions.Answers()
-    with await udp_asyncio.serve(address, session, on_events=on_events) as endpoint:
+    with closing(await udp_asyncio.serve(address, session, on_events=on_events)) as endpoint:
         plain = Plain(endpoint.address)
         with plain.sock:
             yield endpoint, session, plain
@@ -85,7 +86,7 @@ async def test_failing_session_does_not_end_its_endpoint(run, caplog):
 
 
 async def test_second_waiting_task_is_rejected(run):
-    with await udp_asyncio.connect("127.0.0.1:1", lambda _: sessions.Answers()) as client:
+    with closing(await udp_asyncio.connect("127.0.0.1:1", lambda _: sessions.Answers())) as client:
         first = asyncio.ensure_future(client.wait())
         await asyncio.sleep(0)
         with pytest.raises(LocalProtocolError, match="another task"):
@@ -96,11 +97,11 @@ async def test_second_waiting_task_is_rejected(run):
         assert await client.wait(0.01) == []
 
 
-async def test_ending_session_sends_its_last_datagram(run):
+async def test_closed_endpoint_returns_the_events_that_have_arrived(run):
     async with serving(on_events=None) as (endpoint, _, plain):
-        assert await plain.ask(b"1 end") == b"1 end"
-        assert endpoint.closed
-        assert await endpoint.wait() == [(plain.sock.getsockname(), b"1 end")]
+        assert await plain.ask(b"1 x") == b"1 x"
+        endpoint.close()
+        assert await endpoint.wait() == [(plain.sock.getsockname(), b"1 x")]
         with pytest.raises(ConnectionClosed):
             await endpoint.wait()
 

@@ -4,6 +4,7 @@ import os
 import pickle
 import socket
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -26,7 +27,7 @@ def host(request):
 
 @pytest.fixture
 def server(host):
-    with bind(f"{host}:0") as sock:
+    with closing(bind(f"{host}:0")) as sock:
         yield sock
 
 
@@ -70,7 +71,7 @@ def test_datagrams_round_trip(server):
 
 @pytest.mark.skipif(not LINUX, reason="loopback has one address only")
 def test_evicted_peer_address_still_receives_datagrams():
-    with bind("127.0.0.1:0") as server, plain(server) as peer:
+    with closing(bind("127.0.0.1:0")) as server, plain(server) as peer:
         peer.sendto(b"first", where(server))
         ((_, first),) = receive(server)
         for number in range(MOST_PEERS + 100):
@@ -84,7 +85,7 @@ def test_evicted_peer_address_still_receives_datagrams():
 
 @pytest.mark.parametrize("limit", [1, 100, 1200, 65_507])
 def test_datagrams_over_the_limit_are_dropped(host, limit):
-    with bind(f"{host}:0", limit=limit) as server, plain(server) as peer:
+    with closing(bind(f"{host}:0", limit=limit)) as server, plain(server) as peer:
         exact = os.urandom(limit)
         sizes = [limit] if limit == 65_507 else [limit, limit + 1, limit + 2, min(10_000, 60_000)]
         for size in sizes:
@@ -113,7 +114,7 @@ def test_datagram_over_the_limit_fails_before_the_system_call(server):
 
 
 def test_invalid_or_used_address_is_named_in_the_error(host):
-    with bind(f"{host}:0") as server:
+    with closing(bind(f"{host}:0")) as server:
         with pytest.raises(OSError, match=r"cannot bind .* for UDP: ") as caught:
             bind(server.address)
         assert caught.value.errno == errno.EADDRINUSE
@@ -123,7 +124,7 @@ def test_invalid_or_used_address_is_named_in_the_error(host):
 
 
 def test_ipv6_wildcard_accepts_ipv4():
-    with bind("[::]:0", cipher=None) as server:
+    with closing(bind("[::]:0", cipher=None)) as server:
         for host in ("127.0.0.1", "::1"):
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             with socket.socket(family, socket.SOCK_DGRAM) as peer:
@@ -139,25 +140,25 @@ def test_server_on_a_public_address_without_cipher_warns(caplog):
     for address in ("127.0.0.1:0", "[::1]:0", "127.8.9.1:0", "localhost:0"):
         if LINUX or "8.9" not in address:
             bind(address).close()
-    with bind("0.0.0.0:0", cipher=DatagramCipher(KEY, "server")):
+    with closing(bind("0.0.0.0:0", cipher=DatagramCipher(KEY, "server"))):
         pass
     assert "neither enciphered" not in caplog.text
     for address in ("0.0.0.0:0", "[::]:0"):
         caplog.clear()
-        with bind(address) as server:
+        with closing(bind(address)) as server:
             assert f"{server.address} can be reached from other machines" in caplog.text
             assert [record.levelno for record in caplog.records if "cipher" in record.message] == [
                 logging.WARNING
             ]
     caplog.clear()
-    with bind("127.0.0.1:0") as server:
+    with closing(bind("127.0.0.1:0")) as server:
         dial(server.address).close()
     assert not caplog.records
 
 
 @pytest.mark.skipif(not LINUX, reason="only Linux tells")
 def test_datagrams_lost_by_the_system_are_counted():
-    with bind("127.0.0.1:0") as server, plain(server) as peer:
+    with closing(bind("127.0.0.1:0")) as server, plain(server) as peer:
         server.raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(500):
             peer.sendto(bytes(1000), where(server))
@@ -167,7 +168,7 @@ def test_datagrams_lost_by_the_system_are_counted():
 
 
 def test_unauthenticated_datagrams_are_dropped_and_counted():
-    with bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "server")) as server:
+    with closing(bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "server"))) as server:
         good = DatagramCipher(KEY, "client")
         bad = DatagramCipher(os.urandom(32), "client")
         sealed = good.seal(b"yes")

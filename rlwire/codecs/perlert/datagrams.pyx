@@ -178,27 +178,6 @@ cdef class StepWriter:
         fill_style(&self._style, decimals)
         self._style.most = limits_of(&limits_room, limits).datagram
 
-    cdef int _write(self, rlw_writer *w, rlw_perlert_message *m, object observation, object reward,
-                    object extra) except -1:
-        cdef rlw_status status = rlw_put(w, <const char *> self._header, len(self._header))
-        if status == RLW_OK:
-            status = rlw_perlert_put_step_head(w, m)
-        if status != RLW_OK:
-            _unwritable(status, m)
-        put_field(w, observation, &self._style, RLW_PERLERT_NOT_IN_OBSERVATION, "OBSERVATION")
-        _fill_reward(m, reward, self._style.decimals, self._style.most)
-        m.has_extra = False
-        status = rlw_perlert_put_step_tail(w, m)
-        if status != RLW_OK:
-            _unwritable(status, m)
-        if extra is not None:
-            if rlw_put(w, b";extra=", 7) != RLW_OK:
-                raise MemoryError()
-            put_field(w, extra, &self._style, RLW_PERLERT_NOT_IN_OBSERVATION, "EXTRA")
-        if rlw_written(w) > self._style.most:
-            raise too_long(rlw_written(w), self._style.most)
-        return 0
-
     def write(self, timestamp, step, observation, reward, done, extra=None):
         """Return a rollout step as a datagram.
 
@@ -208,12 +187,29 @@ cdef class StepWriter:
         cdef uint8_t room[STACK]
         cdef rlw_perlert_message m
         cdef rlw_writer w
+        cdef const Style *style = &self._style
+        cdef rlw_status status
         m.timestamp = _natural(timestamp, "TIMESTAMP")
         m.step = _natural(step, "STEP_NUMBER")
         m.flag = bool(done)
+        m.has_extra = False
         rlw_writer_init(&w, room, sizeof(room))
         try:
-            self._write(&w, &m, observation, reward, extra)
+            status = rlw_put(&w, <const char *> self._header, len(self._header))
+            if status == RLW_OK:
+                status = rlw_perlert_put_step_head(&w, &m)
+            if status == RLW_OK:
+                put_field(&w, observation, style, RLW_PERLERT_NOT_IN_OBSERVATION, "OBSERVATION")
+                _fill_reward(&m, reward, style.decimals, style.most)
+                status = rlw_perlert_put_step_tail(&w, &m)
+            if status == RLW_OK and extra is not None:
+                status = rlw_put(&w, b";extra=", 7)
+            if status != RLW_OK:
+                _unwritable(status, &m)
+            if extra is not None:
+                put_field(&w, extra, style, RLW_PERLERT_NOT_IN_OBSERVATION, "EXTRA")
+            if rlw_written(&w) > style.most:
+                raise too_long(rlw_written(&w), style.most)
             return PyBytes_FromStringAndSize(<const char *> w.start, <Py_ssize_t> rlw_written(&w))
         finally:
             rlw_writer_free(&w)
@@ -275,11 +271,7 @@ cdef tuple _slots(rlw_cursor *c, bytes data, rlw_perlert_message *m, uint64_t mo
     return tuple(slots)
 
 
-def decode_server_message(buffer, *, limits=DEFAULT):
-    """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
-
-    The limits ``datagram`` and ``items`` (for slots) apply.
-    """
+cdef object _from_server(object buffer, object limits, bint only_steps):
     cdef rlw_perlert_limits room
     cdef const rlw_perlert_limits *most = limits_of(&room, limits)
     cdef rlw_perlert_message m
@@ -289,7 +281,7 @@ def decode_server_message(buffer, *, limits=DEFAULT):
         _malformed(&c, data, &m)
     name = _key(m.name)
     if m.kind == RLW_PERLERT_STEP:
-        return _named_tuple(_RolloutStep, (
+        fields = (
             name,
             m.number,
             m.timestamp,
@@ -298,7 +290,10 @@ def decode_server_message(buffer, *, limits=DEFAULT):
             m.reward_value if m.reward_is_number else _text(m.reward),
             m.flag != 0,
             _text(m.extra) if m.has_extra else None,
-        ))
+        )
+        return fields if only_steps else _named_tuple(_RolloutStep, fields)
+    if only_steps:
+        return None
     if m.kind == RLW_PERLERT_LOBBY:
         return LobbyInformation(name, m.number, _slots(&c, data, &m, most.items))
     if m.kind == RLW_PERLERT_REGISTERED:
@@ -306,3 +301,16 @@ def decode_server_message(buffer, *, limits=DEFAULT):
     if m.kind == RLW_PERLERT_MESSAGE:
         return LobbyMessage(name, m.number, _text(m.text))
     return Start(name, m.number, m.port)
+
+
+def decode_server_message(buffer, *, limits=DEFAULT):
+    """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
+
+    The limits ``datagram`` and ``items`` (for slots) apply.
+    """
+    return _from_server(buffer, limits, False)
+
+
+def decode_step(buffer, *, limits=DEFAULT):
+    """Return the fields of a `RolloutStep` as a plain tuple; None for another server message."""
+    return _from_server(buffer, limits, True)

@@ -6,9 +6,8 @@ from typing_extensions import Buffer
 
 from rlwire.limits import Limits
 
-__all__ = ["array_to_text", "text_to_array", "value_to_text"]
+__all__ = ["text_to_array", "value_to_text"]
 
-def array_to_text(array: Any, *, decimals: int | None = None) -> str: ...
 def value_to_text(value: Any, *, decimals: int | None = None) -> str: ...
 def text_to_array(
     text: str | Buffer,

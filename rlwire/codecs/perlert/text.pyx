@@ -27,7 +27,6 @@ from rlwire.limits import DEFAULT, Limits
 cnp.import_array()
 
 __all__ = [
-    "array_to_text",
     "text_to_array",
     "value_to_text",
 ]
@@ -160,8 +159,6 @@ cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str fi
 
 
 cdef cnp.ndarray _array_of(object value, str field):
-    if isinstance(value, cnp.ndarray):
-        return value
     if isinstance(value, (list, tuple, _np_generic)):
         try:
             return np.asarray(value)
@@ -176,14 +173,12 @@ cdef cnp.ndarray _array_of(object value, str field):
 cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned refused,
                     str field) except -1:
     """Write any value except a mapping."""
-    cdef str word
     if PyFloat_CheckExact(value):
         return _put_double(w, PyFloat_AS_DOUBLE(value), style)
     if isinstance(value, str):
         return _put_text(w, value, style.most, refused, field)
     if isinstance(value, (bool, _np_bool)):
-        word = "true" if value else "false"
-        return _put_text(w, word, style.most, 0, field)
+        return _put_text(w, "true" if value else "false", style.most, 0, field)
     if isinstance(value, int):
         return _put_int(w, value)
     if isinstance(value, float):  # numpy.float64 too
@@ -227,37 +222,26 @@ cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned ref
     return _put_value(w, value, style, refused, field)
 
 
-cdef str _text(object value, str field, object decimals):
+def value_to_text(value, *, decimals=None):
+    """Return a value as text, such as ``true``, ``0.54``, ``0.54,-1,1e-05`` or ``x:0.54,y:1,2``.
+
+    Args:
+        value: a str, which stays as it is; a bool or a number; booleans, integers or floats of 16,
+            32 or 64 bits in any array, in row-major order, or in nested lists; or a mapping from
+            names to these.
+        decimals: for floats, 0 to 100, rounded like ``'%.4f'``, without trailing zeros. None: the
+            shortest text that reads back as the same float; 16-bit floats count as 32-bit ones.
+    """
     cdef uint8_t room[STACK]
     cdef rlw_writer w
     cdef Style style
     fill_style(&style, decimals)
     rlw_writer_init(&w, room, sizeof(room))
     try:
-        put_field(&w, value, &style, RLW_PERLERT_ANY, field)
+        put_field(&w, value, &style, RLW_PERLERT_ANY, "value")
         return text_of(w.start, rlw_written(&w), NULL)
     finally:
         rlw_writer_free(&w)
-
-
-def array_to_text(array, *, decimals=None):
-    """Return numbers as text such as ``0.54,-1,1e-05``, in row-major order.
-
-    Args:
-        array: booleans, integers or floats of 16, 32 or 64 bits, in any array or nested lists.
-        decimals: for floats, 0 to 100, rounded like ``'%.4f'``, without trailing zeros. None: the
-            shortest text that reads back as the same float; 16-bit floats count as 32-bit ones.
-    """
-    return _text(_array_of(array, "array"), "array", decimals)
-
-
-def value_to_text(value, *, decimals=None):
-    """Return a value as text: ``true``, ``0.54``, a str as it is, ``1,2``, ``x:0.54,y:1,2``.
-
-    The last two are an array or list, and a mapping from names to other values. `decimals` is that
-    of `array_to_text`.
-    """
-    return _text(value, "value", decimals)
 
 
 def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):

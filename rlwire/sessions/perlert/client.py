@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs import perlert
-from rlwire.codecs.perlert import Action, AgentSlot, RolloutStep, decode_server_message, encode
+from rlwire.codecs.perlert import Action, AgentSlot, decode_server_message, encode
+from rlwire.codecs.perlert.datagrams import decode_step
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, DatagramLayer
@@ -173,7 +174,7 @@ class _Episode:
         self.send_due = _NEVER  # when to send to the rollout port
 
     def accept(self, fields: tuple[Any, ...], now: float) -> Frame | None:
-        timestamp, step, observation, reward, done, extra = fields
+        _, _, timestamp, step, observation, reward, done, extra = fields
         # Within a rollout the order is (STEP_NUMBER, TIMESTAMP): the number may always be 0, as in
         # the draft's own example.
         gap = step - self.step - 1
@@ -212,7 +213,7 @@ class PerlertClientSession(DatagramLayer):
         number: int,
         server: Address,
         *,
-        limits: Limits | None = None,
+        limits: Limits = DEFAULT,
         jitter: Callable[[], float] | None = None,
     ) -> None:
         self.state = PerlertState.IDLE
@@ -223,7 +224,7 @@ class PerlertClientSession(DatagramLayer):
         self._name = name
         self._number = number
         self._server = server
-        self._limits = DEFAULT if limits is None else limits
+        self._limits = limits
         self._jitter = jitter
         self._out: list[tuple[bytes, Hashable]] = []
         self._lobby_request = _Request("lobby", self._encode(perlert.LobbyRequest(name, number)))
@@ -306,24 +307,22 @@ class PerlertClientSession(DatagramLayer):
             self.foreign += 1
             return []
         try:
-            message = decode_server_message(datagram, limits=self._limits)
+            step = decode_step(datagram, limits=self._limits)
+            message = decode_server_message(datagram, limits=self._limits) if not step else None
         except RlwireError:
             self.malformed += 1
             return []
-        fields: tuple[Any, ...] = message[2:] if type(message) is RolloutStep else ()
-        # Only steps may come from another port than the lobby's.
-        ours = message.name == self._name and message.number == self._number
-        if not ours or not (fields or peer == self._server):
+        if step is None:
+            return self._on_lobby_message(message, peer, now)
+        if step[0] != self._name or step[1] != self._number:
             self.foreign += 1
             return []
-        if not fields:
-            return self._on_lobby_message(message, now)
         if not playing:
-            return self._on_step_outside(fields, peer, now)
-        if fields[0] <= episode.horizon:
+            return self._on_step_outside(step, peer, now)
+        if step[2] <= episode.horizon:
             self.stale += 1
             return []
-        frame = episode.accept(fields, now)
+        frame = episode.accept(step, now)
         if frame is None:
             return []
         return self._on_done(frame, now) if frame.done else [frame]
@@ -366,7 +365,11 @@ class PerlertClientSession(DatagramLayer):
             episode.pending = b""
         return out
 
-    def _on_lobby_message(self, message: Any, now: float) -> list[Any]:
+    def _on_lobby_message(self, message: Any, peer: Hashable, now: float) -> list[Any]:
+        ours = message.name == self._name and message.number == self._number
+        if not ours or peer != self._server:  # only steps come from other ports
+            self.foreign += 1
+            return []
         match message:
             case perlert.LobbyInformation():
                 return self._on_lobby(message.slots, now)
@@ -466,7 +469,7 @@ class PerlertClientSession(DatagramLayer):
     def _on_step_outside(self, fields: tuple[Any, ...], peer: Any, now: float) -> list[Any]:
         """Process a step outside of a rollout: it replaces a lost start, and shows the port."""
         episode, state = self._episode, self.state
-        timestamp, step = fields[:2]
+        timestamp, step = fields[2:4]
         if state is PerlertState.ROLLOUT:
             self.foreign += 1
             return []

@@ -1,7 +1,6 @@
 """One lobby of an instance: its slots and the clients that hold them.
 
-Lobby information always fits into one datagram: each slot reserves room for its longer text, as an
-open slot or with its client's tag.
+Lobby information always fits into one datagram, whichever slots are open.
 
 Source addresses may be forged, so replies may go to a victim. Token buckets therefore limit them:
 `StrangersBudget` for peers without a slot, and one bucket for each client.
@@ -48,8 +47,7 @@ STRANGERS_RATE: Final = 128 * 1024.0  # lobby information to all hosts together
 STRANGERS_BURST: Final = 256 * 1024.0
 HOSTS: Final = 4096  # with a bucket, about a megabyte in all
 
-_CLOSED = len("=close,,,not_ready")
-_OPEN = len("=open,,,ready") + len(SERVER_TAG)
+_CLOSED = len(";=close,,,not_ready")  # longer than the text of an open slot
 
 
 @dataclass(slots=True, eq=False)
@@ -63,31 +61,11 @@ class SlotLease:
     ready: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class _Slot:
-    key: str
-    kind: str
-    registered: bytes  # the reply to a registration
-    lease: SlotLease | None = None
-
-    def value(self) -> perlert.AgentSlot:
-        lease = self.lease
-        if lease is None:
-            return perlert.AgentSlot(self.key, True, self.kind, SERVER_TAG, True)
-        return perlert.AgentSlot(self.key, False, self.kind, lease.tag, lease.ready)
-
-    def needs(self, tag: str = "") -> int:
-        return _size(self.key) + _size(self.kind) + max(_CLOSED + _size(tag), _OPEN)
-
-    def extra(self, tag: str) -> int:
-        return self.needs(tag) - self.needs()
-
-
 class Lobby:
     """The slots of one instance and their clients, until its rollout has ended.
 
-    It starts with `players` ready clients. `send` is called with each (datagram, peer), `wake` with
-    the time of the next `flush`.
+    It starts with `players` ready clients. `slots` are AGENT_KIND by AGENT_KEY. `send` is called
+    with each (datagram, peer), `at` with the time of the next `flush`, and `flush`.
     """
 
     def __init__(
@@ -99,23 +77,19 @@ class Lobby:
         players: int | None = None,
         limits: Limits,
         send: Callable[[tuple[bytes, Hashable]], object],
-        wake: Callable[[tuple[float, Lobby]], object],
+        at: Callable[[float, Callable[[float], None]], object],
     ) -> None:
         self._name = name
         self._number = number
         self._limits = limits
         self._send = send
-        self._wake = wake
-        self.slots = {
-            key: _Slot(key, kind, self._encode(perlert.Registered(name, number, key)))
-            for key, kind in slots.items()
-        }
-        if not self.slots:
-            raise ValueError("an instance needs at least one slot")
+        self._at = at
+        self.slots = dict(slots)
         self.players = len(self.slots) if players is None else players
         if not 1 <= self.players <= len(self.slots):
             raise ValueError(f"players must be 1 to {len(self.slots)}, not {players!r}")
-        size = _size(f"{name}:{number}") + sum(slot.needs() + 1 for slot in self.slots.values())
+        size = _size(f"{name}:{number}")
+        size += sum(_size(key) + _size(kind) + _CLOSED for key, kind in slots.items())
         if size > limits.datagram:
             raise LimitExceeded(
                 "datagram",
@@ -124,56 +98,51 @@ class Lobby:
                 path=f"the lobby information of {name}:{number} with empty tags",
                 advice="use fewer slots or shorter keys, kinds and tags",
             )
-        self._room = limits.datagram - size  # bytes left for the tags of all slots
+        self._room = limits.datagram - size  # bytes for the tags of all slots
         self.leases: dict[Hashable, SlotLease] = {}  # by peer
+        self._holders: dict[str, SlotLease] = {}  # by key
         self._information: bytes | None = None
         self._changed = False
         self._quiet_until = float("-inf")
-        self._start = b""
-        self.started: float | None = None
+        self.start_message = b""
+        self.resends_until = float("-inf")  # of `start_message`
         self.information()  # raises here, instead of after a request, if it cannot be encoded
-        self._start_message = self._encode(perlert.LobbyMessage(name, number, START_MESSAGE))
-
-    @property
-    def not_ready(self) -> list[str]:
-        return [lease.key for lease in self.leases.values() if not lease.ready]
 
     @property
     def may_start(self) -> bool:
         """Whether there are enough clients and all of them are ready."""
-        return len(self.leases) >= self.players and not self.not_ready
+        leases = self.leases.values()
+        return len(leases) >= self.players and all(lease.ready for lease in leases)
 
     def refusal(self, peer: Hashable, key: str, tag: str) -> str | None:
         """Return the reason to drop a registration, None to accept it."""
-        slot = self.slots.get(key)
-        if slot is None:
+        if key not in self.slots:
             return "unknown_slot"
-        if slot.lease is not None and slot.lease.peer != peer:
+        if key in self._holders and self._holders[key].peer != peer:
             return "slot_taken"
-        room = self._room - slot.extra(tag)
-        lease = self.leases.get(peer)
-        if lease is not None:
-            room += self.slots[lease.key].extra(lease.tag)
-        return "tag_too_long" if room < 0 else None
+        others = sum(_size(each.tag) for each in self.leases.values() if each.peer != peer)
+        return "tag_too_long" if others + _size(tag) > self._room else None
+
+    def registered(self, key: str) -> bytes:
+        """Return the reply to a registration."""
+        return self._encode(perlert.Registered(self._name, self._number, key))
 
     def register(self, peer: Hashable, key: str, tag: str, now: float) -> str | None:
         """Give a slot to a client without a `refusal`, and confirm it; return its old slot."""
         lease = self.leases.get(peer)
-        slot = self.slots[key]
-        before = slot.value()
+        before = self.slot(key)
         previous = None
         if lease is None:
             requests = TokenBucket(REQUESTS_RATE, REQUESTS_BURST)
             lease = self.leases[peer] = SlotLease(peer, key, now, requests, TokenBucket(RESENDS, 1))
         else:
             previous = lease.key
-            self._vacate(lease)
+            del self._holders[previous]
         # "Servers MUST register clients with a default not_ready status", also a second time.
         lease.key, lease.tag, lease.ready = key, tag, False
-        slot.lease = lease
-        self._room -= slot.extra(tag)
-        self._send((slot.registered, peer))
-        if slot.value() == before:
+        self._holders[key] = lease
+        self._send((self.registered(key), peer))
+        if self.slot(key) == before:
             self.inform(peer)
         else:
             self._change(now)
@@ -196,20 +165,12 @@ class Lobby:
 
     def start(self, port: int, now: float) -> None:
         """Send the last changes of the lobby and ``start`` to all clients."""
-        self._start = self._encode(perlert.Start(self._name, self._number, port))
-        self.started = now
+        self.start_message = self._encode(perlert.Start(self._name, self._number, port))
+        self.resends_until = now + START_RESEND
         if self._changed:
             self._broadcast(now)
-        self._send_all(self._start_message)
-        self._send_all(self._start)
-
-    def start_again(self, peer: Hashable, now: float) -> bool:
-        """Resend ``start`` to a client; return False if it is too late for that."""
-        if self.started is None or now >= self.started + START_RESEND:
-            return False
-        if self.leases[peer].starts.consume(1, now):
-            self._send((self._start, peer))
-        return True
+        self.message(START_MESSAGE)
+        self._send_all(self.start_message)
 
     def drop_idle(self, now: float, timeout: float) -> list[SlotLease]:
         """Free the slots of clients that were silent for `timeout` seconds; return their leases."""
@@ -219,8 +180,7 @@ class Lobby:
         return idle
 
     def leave(self, lease: SlotLease, now: float) -> None:
-        del self.leases[lease.peer]
-        self._vacate(lease)
+        del self.leases[lease.peer], self._holders[lease.key]
         self._change(now)
 
     def flush(self, now: float) -> None:
@@ -229,19 +189,20 @@ class Lobby:
 
     def information(self) -> bytes:
         if self._information is None:
-            slots = tuple(slot.value() for slot in self.slots.values())
+            slots = tuple(map(self.slot, self.slots))
             self._information = self._encode(
                 perlert.LobbyInformation(self._name, self._number, slots)
             )
         return self._information
 
+    def slot(self, key: str) -> perlert.AgentSlot:
+        kind, lease = self.slots[key], self._holders.get(key)
+        if lease is None:
+            return perlert.AgentSlot(key, True, kind, SERVER_TAG, True)
+        return perlert.AgentSlot(key, False, kind, lease.tag, lease.ready)
+
     def _encode(self, message: object) -> bytes:
         return perlert.encode(message, limits=self._limits)
-
-    def _vacate(self, lease: SlotLease) -> None:
-        slot = self.slots[lease.key]
-        slot.lease = None
-        self._room += slot.extra(lease.tag)
 
     def _change(self, now: float) -> None:
         self._information = None
@@ -251,8 +212,7 @@ class Lobby:
     def _broadcast(self, now: float) -> None:
         self._changed = False
         self._quiet_until = now + GATHER
-        # Even if nothing will be sent then, so that the times of all lobbies are in order.
-        self._wake((self._quiet_until, self))
+        self._at(self._quiet_until, self.flush)
         self._send_all(self.information())
 
     def _send_all(self, datagram: bytes) -> None:
@@ -298,22 +258,18 @@ class StrangersBudget:
 
     def __init__(self) -> None:
         self._all = TokenBucket(STRANGERS_RATE, STRANGERS_BURST)
-        self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._buckets)
+        self.buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
 
     def consume(self, host: Hashable, size: int, now: float) -> bool:
         """Take `size` bytes to `host` from both buckets, or from neither."""
-        if not self._all.holds(size, now) or not self.consume_own(host, size, now):
-            return False
-        return self._all.consume(size, now)
+        own = self._all.holds(size, now) and self.consume_own(host, size, now)
+        return own and self._all.consume(size, now)
 
     def consume_own(self, host: Hashable, size: int, now: float) -> bool:
         """Take from the host's own bucket only, for replies that the number of slots limits."""
-        if host not in self._buckets:
-            if len(self._buckets) >= HOSTS:
-                self._buckets.popitem(last=False)
-            self._buckets[host] = TokenBucket(STRANGER_RATE, STRANGER_BURST)
-        self._buckets.move_to_end(host)
-        return self._buckets[host].consume(size, now)
+        if host not in self.buckets:
+            if len(self.buckets) >= HOSTS:
+                self.buckets.popitem(last=False)
+            self.buckets[host] = TokenBucket(STRANGER_RATE, STRANGER_BURST)
+        self.buckets.move_to_end(host)
+        return self.buckets[host].consume(size, now)

@@ -7,11 +7,13 @@ choices that the draft leaves open.
 
 from __future__ import annotations
 
+import heapq
 import logging
-from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs import perlert
@@ -37,7 +39,6 @@ AgentStep: TypeAlias = tuple[Any, Any, bool, Any]
 """An agent's observation, reward, done and extra (or None)."""
 
 _ROLLOUTS_KEPT = 4  # whose last steps are resent to their clients
-_COUNTED = ("actions", "frames", "frames_dropped", "resends")
 _WARNED = frozenset(("malformed", "unknown_instance", "stranger", "over_budget", "tag_too_long"))
 
 REASONS: Final[dict[str, str]] = {
@@ -110,13 +111,13 @@ class Instance:
             players=players,
             limits=session.limits,
             send=session.lobby.out.append,
-            wake=session.lobby.wakes.append,
+            at=session.lobby.at,
         )
         self.lobby = self._new_lobby()
         self.writer = perlert.StepWriter(name, number, decimals=decimals, limits=session.limits)
         self.rollout: Rollout | None = None
         self.former: Lobby | None = None
-        self.past: dict[Hashable, tuple[Rollout, RolloutClient]] = {}
+        self.past: dict[Hashable, RolloutClient] = {}
         self._timestamp = 0
 
     def __str__(self) -> str:
@@ -127,22 +128,13 @@ class Instance:
         """The peer of each slot, without open slots."""
         return {lease.key: peer for peer, lease in self.lobby.leases.items()}
 
-    def start(self, now: float) -> None:
-        self._in_lobby("start")
-        lobby, session = self.lobby, self.session
-        if not lobby.leases:
-            raise LocalProtocolError(f"{self} cannot start: no client is registered")
-        if lobby.not_ready:
-            raise LocalProtocolError(
-                f"{self} cannot start: not ready are {', '.join(lobby.not_ready)}"
-            )
-        if session.rollout_port is None:
-            raise LocalProtocolError(f"{self} cannot start: rollout_port is not set")
-        lobby.start(session.rollout_port, now)
+    def start(self, port: int, now: float) -> None:
+        self.lobby.start(port, now)
         self.rollout = Rollout(self, now, self._timestamp)
 
     def message(self, text: str) -> None:
-        self._in_lobby("send a message")
+        if self.rollout is not None:
+            raise LocalProtocolError(f"{self} cannot send a message: it runs")
         self.lobby.message(text)
 
     def actions(self) -> dict[str, str]:
@@ -157,9 +149,25 @@ class Instance:
         if finished or not rollout.playing:  # all clients may have left
             self._finished(rollout, finished, now)
 
-    def finish(self, now: float, timestamp: int | None = None) -> None:
+    def finish(
+        self,
+        now: float,
+        timestamp: int | None = None,
+        clients: Iterable[RolloutClient] | None = None,
+    ) -> None:
+        """End the rollout: `clients`, or all, get their last observation again, with ``done``."""
         rollout = self._running()
-        self._finished(rollout, rollout.finish(now, timestamp), now)
+        steps: dict[str, AgentStep] = {}
+        for client in rollout.clients.values() if clients is None else clients:
+            if client.done:
+                continue
+            observation, extra = "", None
+            if client.last is not None:
+                last: Any = perlert.decode_server_message(client.last, limits=self.session.limits)
+                observation, extra = last.observation, last.extra
+            steps[client.key] = (observation, 0, True, extra)
+        timestamp = rollout.timestamp + 1 if timestamp is None else timestamp
+        self.publish(steps, rollout.step + 1, timestamp, now)
 
     def drop_silent(self, now: float) -> list[str]:
         """End the rollout for clients that were silent for `idle_timeout`; return their keys."""
@@ -171,17 +179,16 @@ class Instance:
             if not client.done and client.last_received <= before
         ]
         if silent:
-            self._finished(rollout, rollout.finish(now, None, silent), now)
+            self.finish(now, clients=silent)
         return [client.key for client in silent]
 
     def leave(self, peer: Hashable, now: float) -> None:
         """Free the slot of a client that says goodbye; a rollout of others continues."""
         rollout, lobby = self.rollout, self.lobby
-        client = None if rollout is None else rollout.by_peer.get(peer)
-        if rollout is None and (lease := lobby.leases.get(peer)) is not None:
-            lobby.leave(lease, now)
-        elif rollout is not None and client is not None and not client.done:
-            rollout.end(client)
+        if rollout is None and peer in lobby.leases:
+            lobby.leave(lobby.leases[peer], now)
+        elif rollout is not None and peer in rollout.by_peer:
+            rollout.end(rollout.by_peer[peer])
         self.confirm(peer)
 
     def confirm(self, peer: Hashable, timestamp: str | None = None) -> None:
@@ -190,30 +197,25 @@ class Instance:
         It is still resent: a client may use it to tell the rollout from the next one.
         """
         running = None if self.rollout is None else self.rollout.by_peer.get(peer)
-        for client in (running, self.past.get(peer, (None, None))[1]):
-            if client is None or not client.done or client.last is None:
-                continue
-            if timestamp in (None, str(_read(client.last, self.session.limits).timestamp)):
-                client.confirmed = True
+        for client in (running, self.past.get(peer)):
+            if client is not None and timestamp in (None, str(client.timestamp)):
+                self.session.unconfirmed.discard(client)
 
     def _running(self) -> Rollout:
         if self.rollout is None:
             raise LocalProtocolError(f"{self} has no rollout now")
         return self.rollout
 
-    def _in_lobby(self, what: str) -> None:
-        if self.rollout is not None:
-            raise LocalProtocolError(f"{self} cannot {what}: it runs")
-
     def _finished(self, rollout: Rollout, finished: list[RolloutClient], now: float) -> None:
         for client in finished:
-            self.session.rollout.expiries.append((now + DONE_RESEND, self, client))
+            self.session.unconfirmed.add(client)
+            self.session.rollout.at(now + DONE_RESEND, partial(self._forget, client))
         if rollout.playing:
             return
         for client in rollout.clients.values():
             if client.last is not None:
                 self.past.pop(client.peer, None)  # keeps the order by age
-                self.past[client.peer] = (rollout, client)
+                self.past[client.peer] = client
         while len(self.past) > _ROLLOUTS_KEPT * len(self.lobby.slots):
             del self.past[next(iter(self.past))]
         self._timestamp = rollout.timestamp + 1
@@ -221,18 +223,29 @@ class Instance:
         self.former = self.lobby
         self.lobby = self._new_lobby()
 
+    def _forget(self, client: RolloutClient, now: float) -> None:
+        """Resend the last step of a client no more."""
+        client.last = None
+        self.session.unconfirmed.discard(client)
+        if self.past.get(client.peer) is client:
+            del self.past[client.peer]
+
 
 class RolloutClient:
-    def __init__(self, key: str, peer: Hashable, interval: float, now: float) -> None:
+    def __init__(self, key: str, peer: Hashable, due: float, now: float) -> None:
         self.key, self.peer = key, peer
-        self.interval = interval  # between two steps
-        # One step may be sent an interval early, so that a late tick does not drop the next one.
-        self.due = now - interval  # when the next step may be sent
+        self.due = due  # when the next step may be sent
         self.last_received = now  # when it last sent anything, or the start
         self.heard = False  # whether it has sent anything since the start
         self.done = False
-        self.confirmed = False  # whether it has its ``done``, or is gone
         self.last: bytes | None = None  # the last step sent, while it may be resent
+        self.timestamp = -1  # of the last step sent
+
+    def mark_received(self, now: float) -> None:
+        if not self.heard:
+            self.heard = True
+            self.due = min(self.due, now)
+        self.last_received = now
 
 
 class Rollout:
@@ -243,11 +256,12 @@ class Rollout:
         self._out = session.rollout.out
         self._counts = session.counts
         self._write = instance.writer.write
-        self._limits = session.limits
-        self._interval = interval = 1.0 / session.frames
+        self._interval = 1.0 / session.frames  # between two steps of a client
         self._unheard_until = now + session.unheard_timeout
+        # One step may be sent an interval early, so that a late tick does not drop the next one.
+        due = now - self._interval
         self.clients = {
-            key: RolloutClient(key, peer, interval, now) for key, peer in instance.clients.items()
+            key: RolloutClient(key, peer, due, now) for key, peer in instance.clients.items()
         }
         self.by_peer = {client.peer: client for client in self.clients.values()}
         self.playing = len(self.clients)  # the number of clients that are not done
@@ -255,15 +269,8 @@ class Rollout:
         self.step = -1  # the newest published
         self.timestamp = timestamp
 
-    def mark_received(self, client: RolloutClient, now: float) -> None:
-        if not client.heard:
-            client.heard = True
-            client.interval = self._interval
-            client.due = min(client.due, now)
-        client.last_received = now
-
     def act(self, client: RolloutClient, text: str, now: float) -> None:
-        self.mark_received(client, now)
+        client.mark_received(now)
         self._counts["actions"] += 1
         self.actions[client.key] = text
 
@@ -278,12 +285,6 @@ class Rollout:
             raise LocalProtocolError(f"step {step} after step {self.step}: numbers must ascend")
         # Clients distinguish the steps of two rollouts by timestamps, so these never decrease.
         timestamp = max(timestamp, self.timestamp)
-        if now >= self._unheard_until:
-            self._unheard_until = float("inf")
-            for client in self.clients.values():
-                if not client.heard:
-                    client.interval = 1.0 / UNHEARD_RATE
-                    client.due = now
         clients, write = self.clients, self._write
         ready: list[tuple[RolloutClient, bytes, bool]] = []
         dropped = 0
@@ -304,56 +305,51 @@ class Rollout:
         for client, text, done in ready:
             self._out.append((text, client.peer))
             client.last = text
-            due = client.due + client.interval
-            client.due = due if due > now else now
+            client.timestamp = timestamp
+            if client.heard or now < self._unheard_until:
+                due = client.due + self._interval
+                client.due = due if due > now else now
+            else:
+                client.due = now + 1.0 / UNHEARD_RATE
             if done:
                 self.end(client)
                 finished.append(client)
         return finished
 
     def end(self, client: RolloutClient) -> None:
-        client.done = True
-        self.actions.pop(client.key, None)
-        self.playing -= 1
-
-    def finish(
-        self, now: float, timestamp: int | None, clients: Iterable[RolloutClient] | None = None
-    ) -> list[RolloutClient]:
-        """End the rollout: `clients`, or all, get their last observation again, with ``done``."""
-        steps: dict[str, AgentStep] = {}
-        for client in self.clients.values() if clients is None else clients:
-            if not client.done:
-                last = None if client.last is None else _read(client.last, self._limits)
-                observation, extra = ("", None) if last is None else (last.observation, last.extra)
-                steps[client.key] = (observation, 0, True, extra)
-        timestamp = self.timestamp + 1 if timestamp is None else timestamp
-        return self.publish(steps, self.step + 1, timestamp, now) if steps else []
-
-    def done_again(self, client: RolloutClient, now: float) -> bool:
-        """Resend the last step to a client that is done; return whether it may still be resent."""
-        if client.last is None:
-            return False
-        self.mark_received(client, now)
-        if now >= client.due:
-            client.due = now + 1.0 / RESENDS
-            self._out.append((client.last, client.peer))
-            self._counts["resends"] += 1
-        return True
-
-
-def _read(step: bytes, limits: Limits) -> Any:
-    return perlert.decode_server_message(step, limits=limits)
+        if not client.done:
+            client.done = True
+            self.actions.pop(client.key, None)
+            self.playing -= 1
 
 
 class _ServerPort(DatagramLayer):
     def __init__(self, session: PerlertServerSession) -> None:
         self.out: list[tuple[bytes, Hashable]] = []
         self._session = session
+        self._due: list[tuple[float, int, Callable[[float], list[Any] | None]]] = []
+        self._order = count()  # of equal times
+
+    def at(self, when: float, call: Callable[[float], list[Any] | None]) -> None:
+        """Call ``call(now)``, which may return events, in `advance` at the time `when`."""
+        heapq.heappush(self._due, (when, next(self._order), call))
+
+    def advance(self, now: float) -> list[Any]:
+        due = self._due
+        events: list[Any] = []
+        while due and due[0][0] <= now:
+            call = heapq.heappop(due)[2]
+            try:
+                events += call(now) or []
+            except Exception:  # the other instances must continue
+                _log.exception("a call at a deadline failed")
+        return events
+
+    def next_deadline(self) -> float | None:
+        return self._due[0][0] if self._due else None
 
     def receive(self, datagram: Any, peer: Hashable, now: float) -> list[Any]:
         """Process one datagram and return its events; only the lobby port has events."""
-        if self.closed:
-            return []
         session = self._session
         try:
             message = decode_client_message(datagram, limits=session.limits)
@@ -378,8 +374,7 @@ class _ServerPort(DatagramLayer):
 class _LobbyPort(_ServerPort):
     def __init__(self, session: PerlertServerSession) -> None:
         super().__init__(session)
-        self.wakes: deque[tuple[float, Lobby]] = deque()  # in order of time
-        self._check_at: float | None = None  # when to check for silent clients
+        self._checking = False  # whether `_drop_idle` is called soon
 
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
         lobby, kind = instance.lobby, type(message)
@@ -392,7 +387,7 @@ class _LobbyPort(_ServerPort):
             lease.last_received = now
             if instance.rollout is not None:
                 started = lobby
-                instance.rollout.mark_received(instance.rollout.by_peer[peer], now)
+                instance.rollout.by_peer[peer].mark_received(now)
         elif instance.former is not None and peer in instance.former.leases:
             started = instance.former
         if kind is perlert.LobbyRequest:
@@ -400,7 +395,10 @@ class _LobbyPort(_ServerPort):
         elif kind is Register and started is not lobby:
             return self._register(instance, lease, message, peer, now)
         # Section 6: "resend the lobby start message to any client communicating to such port".
-        if started is not None and self._start_again(started, peer, now):
+        if started is not None and now < started.resends_until:
+            if started.leases[peer].starts.consume(1, now):
+                self.out.append((started.start_message, peer))
+                self._session.counts["resends"] += 1
             return []
         if kind is Action:
             self._session.drop("wrong_port", peer, now)
@@ -413,28 +411,25 @@ class _LobbyPort(_ServerPort):
             return self._set_ready(instance, lease, message, now)
         return []
 
-    def advance(self, now: float) -> list[Any]:
-        """Send the gathered changes; return expired leases and starting rollouts."""
-        wakes = self.wakes
-        while wakes and wakes[0][0] <= now:
-            wakes.popleft()[1].flush(now)
+    def _drop_idle(self, now: float) -> list[Any]:
+        """Free the slots of silent clients; return expired leases and starting rollouts."""
         events: list[Any] = []
-        if self._check_at is not None and self._check_at <= now:
-            self._check_at = None
-            for instance in self._session.instances.values():
-                lobby = instance.lobby
-                if instance.rollout is None and lobby.leases:
-                    for lease in lobby.drop_idle(now, self._session.idle_timeout):
-                        events.append(LeaseExpired(instance, lease.key, lease.peer))
-                    events += self._start_if_ready(instance, now)
-                if lobby.leases:
-                    self._check_at = now + self._session.idle_timeout / 10
+        session = self._session
+        self._checking = False
+        for instance in session.instances.values():
+            lobby = instance.lobby
+            if instance.rollout is None and lobby.leases:
+                for lease in lobby.drop_idle(now, session.idle_timeout):
+                    events.append(LeaseExpired(instance, lease.key, lease.peer))
+                events += self._start_if_ready(instance, now)
+            if lobby.leases:
+                self._check_soon(now)
         return events
 
-    def next_deadline(self) -> float | None:
-        wake = self.wakes[0][0] if self.wakes else None
-        check = self._check_at
-        return wake if check is None or (wake is not None and wake < check) else check
+    def _check_soon(self, now: float) -> None:
+        if not self._checking:
+            self._checking = True
+            self.at(now + self._session.idle_timeout / 10, self._drop_idle)
 
     def _inform(self, lobby: Lobby, lease: SlotLease | None, peer: Hashable, now: float) -> None:
         if lease is not None:
@@ -461,15 +456,14 @@ class _LobbyPort(_ServerPort):
         if reason is None and lease is None:
             # Not from the bucket for all: the slots limit the successes, and a flood of forged
             # requests for information must not prevent registrations.
-            size = len(lobby.slots[key].registered)
+            size = len(lobby.registered(key))
             if not self._session.budget.consume_own(_host_of(peer), size, now):
                 reason = "over_budget"
         if reason is not None:
             self._session.drop(reason, peer, now)
             return []
         previous = lobby.register(peer, key, tag, now)
-        if self._check_at is None:
-            self._check_at = now + self._session.idle_timeout / 10
+        self._check_soon(now)
         return [SlotLeased(instance, key, peer, tag, previous)]
 
     def _set_ready(
@@ -486,24 +480,15 @@ class _LobbyPort(_ServerPort):
             return self._start_if_ready(instance, now)
         return []
 
-    def _start_again(self, lobby: Lobby, peer: Hashable, now: float) -> bool:
-        before = len(self.out)
-        again = lobby.start_again(peer, now)
-        self._session.counts["resends"] += len(self.out) - before
-        return again
-
     def _start_if_ready(self, instance: Instance, now: float) -> list[Any]:
-        if not self._session.rollout_port or not instance.lobby.may_start:
+        port = self._session.rollout_port
+        if not port or not instance.lobby.may_start:
             return []
-        instance.start(now)
+        instance.start(port, now)
         return [RolloutStarted(instance)]
 
 
 class _RolloutPort(_ServerPort):
-    def __init__(self, session: PerlertServerSession) -> None:
-        super().__init__(session)
-        self.expiries: deque[tuple[float, Instance, RolloutClient]] = deque()  # in order of time
-
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
         if type(message) is Register and message.key == LEAVE:
             instance.confirm(peer, message.tag)
@@ -514,32 +499,25 @@ class _RolloutPort(_ServerPort):
             if type(message) is Action:
                 rollout.act(client, message.action, now)
                 return []
-            rollout.mark_received(client, now)
+            client.mark_received(now)
             if type(message) is not perlert.LobbyRequest:
                 self._session.drop("wrong_port", peer, now)
             return []
         if client is None:
-            rollout, client = instance.past.get(peer, (None, None))
-        if client is None or rollout is None:
+            client = instance.past.get(peer)
+        if client is None:
             reason = "not_started" if peer in instance.lobby.leases else "stranger"
             self._session.drop(reason, peer, now)
-        # Section 6: "resend the appropriate rollout step datagram upon receiving a client message".
-        elif not rollout.done_again(client, now):
+        elif client.last is None:
             self._session.drop("too_late", peer, now)
+        else:
+            client.mark_received(now)
+            # Section 6: "resend the appropriate rollout step upon receiving a client message".
+            if now >= client.due:
+                client.due = now + 1.0 / RESENDS
+                self.out.append((client.last, peer))
+                self._session.counts["resends"] += 1
         return []
-
-    def advance(self, now: float) -> list[Any]:
-        """Forget the last steps that are no longer resent."""
-        expiries = self.expiries
-        while expiries and expiries[0][0] <= now:
-            _until, instance, client = expiries.popleft()
-            client.last = None
-            if instance.past.get(client.peer, (None, None))[1] is client:
-                del instance.past[client.peer]
-        return []
-
-    def next_deadline(self) -> float | None:
-        return self.expiries[0][0] if self.expiries else None
 
 
 class PerlertServerSession:
@@ -560,10 +538,6 @@ class PerlertServerSession:
         idle_timeout: float | None = IDLE,
         unheard_timeout: float | None = UNHEARD,
     ) -> None:
-        times = {"idle_timeout": idle_timeout, "unheard_timeout": unheard_timeout}
-        for name, value in {"frames": frames, **times}.items():
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be over 0, not {value!r}")
         self.idle_timeout = float("inf") if idle_timeout is None else idle_timeout
         self.unheard_timeout = float("inf") if unheard_timeout is None else unheard_timeout
         self.limits = limits
@@ -571,8 +545,9 @@ class PerlertServerSession:
         self.frames = frames
         self.instances: dict[tuple[str, int], Instance] = {}
         self.dropped: Counter[str] = Counter()
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter[str](actions=0, frames=0, frames_dropped=0, resends=0)
         self.budget = StrangersBudget()
+        self.unconfirmed: set[RolloutClient] = set()  # may still ask for their last step
         self.lobby = _LobbyPort(self)
         self.rollout = _RolloutPort(self)
         self._log_at: dict[str, float] = {}
@@ -593,21 +568,12 @@ class PerlertServerSession:
         self.instances[name, number] = instance
         return instance
 
-    @property
-    def unconfirmed(self) -> bool:
-        """Whether a client may still ask for its last step."""
-        clients = [client for _, _, client in self.rollout.expiries]
-        return any(client.last is not None and not client.confirmed for client in clients)
-
-    def close(self) -> None:
-        self.lobby.closed = self.rollout.closed = True
-
     def statistics(self) -> dict[str, Any]:
         instances = self.instances.values()
         return {
             "running": sum(one.rollout is not None for one in instances),
             "clients": sum(len(one.lobby.leases) for one in instances),
-            **{name: self.counts[name] for name in _COUNTED},
+            **self.counts,
             "dropped": dict(self.dropped),
         }
 

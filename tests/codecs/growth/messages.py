@@ -66,7 +66,7 @@ def rewarder_steps(n):
 
 
 def read_array(array, spoil=lambda text: text):
-    return partial(perlert.text_to_array, spoil(perlert.array_to_text(array)), array.dtype)
+    return partial(perlert.text_to_array, spoil(perlert.value_to_text(array)), array.dtype)
 
 
 add_cases(
@@ -80,7 +80,7 @@ add_cases(
     },
     read=read_array,
     wrong=lambda array: refused(read_array(array, lambda text: text[:-1] + "!]")),
-    write=lambda array: partial(perlert.array_to_text, array),
+    write=lambda array: partial(perlert.value_to_text, array),
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs.perlert import array_to_text, text_to_array, text_to_mapping, value_to_text
+from rlwire.codecs.perlert import text_to_array, text_to_mapping, value_to_text
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.raising import raised
@@ -50,7 +50,7 @@ def same(one, other):
 @example(1e16)
 @example(9999999999999998.0)
 def test_double_is_encoded_as_its_shortest_decimal(perlert_oracle, value):
-    text = array_to_text(np.array([value]))
+    text = value_to_text(np.array([value]))
     assert text == perlert_oracle.short(value) == value_to_text(value)
     assert same(text_to_array(text)[0], value)
     assert same(text_to_value(text), int(value) if re.fullmatch(r"-?\d+", text) else value) or (
@@ -64,7 +64,7 @@ def test_double_is_encoded_as_its_shortest_decimal(perlert_oracle, value):
 @example(np.float32(1e-45))
 @example(np.float32(16777216))
 def test_float32_is_encoded_as_its_shortest_decimal(value):
-    text = array_to_text(np.array([value]))
+    text = value_to_text(np.array([value]))
     assert same(text_to_array(text, np.float32)[0], value)
     assert text == value_to_text(value)
     if np.isfinite(value) and 1e-4 <= abs(value) < 2**24:
@@ -79,7 +79,7 @@ def test_float32_is_encoded_as_its_shortest_decimal(value):
 @example(-0.001, 2)
 @example(1.7976931348623157e308, 100)
 def test_decimals_option_rounds_as_printf(perlert_oracle, value, decimals):
-    text = array_to_text(np.array([value]), decimals=decimals)
+    text = value_to_text(np.array([value]), decimals=decimals)
     assert text == perlert_oracle.rounded(value, decimals)
     assert same(float(text), float("%.*f" % (decimals, value)))  # noqa: UP031
 
@@ -111,7 +111,7 @@ def test_integers_outside_their_dtype_are_rejected(dtype):
     info = np.iinfo(dtype)
     array = np.array([info.min, 0, 1, 9, 10, 99, 100, info.max], dtype)
     text = ",".join(map(str, array.tolist()))
-    assert array_to_text(array) == text == array_to_text(array, decimals=3)
+    assert value_to_text(array) == text == value_to_text(array, decimals=3)
     assert same(text_to_array(text, dtype), array)
     assert same(text_to_array("+5,-0,007", dtype), np.array([5, 0, 7], dtype))
     for wrong in (info.min - 1, info.max + 1, 10**30, -(10**30)):
@@ -123,7 +123,7 @@ def test_integers_outside_their_dtype_are_rejected(dtype):
 def test_arrays_of_any_shape_round_trip():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for view in (array, array.T, array[:, ::2], array[::-1], array[:1], array[0, 0]):
-        assert array_to_text(view) == ",".join(str(int(x)) for x in view.ravel())
+        assert value_to_text(view) == ",".join(str(int(x)) for x in view.ravel())
     got = text_to_array("0,1,2,3,4,5", np.float32, shape=(2, 3))
     assert same(got, array)
     assert got.flags.writeable
@@ -139,11 +139,10 @@ def test_array_likes_are_encoded_as_arrays():
             return np.array([1.5, 2])
 
     for value in ([1.5, 2], (1.5, 2), Foreign(), np.array([1.5, 2]).data):
-        assert array_to_text(value) == "1.5,2"
-    assert array_to_text([[True], [False]]) == "true,false"
-    assert array_to_text(5) == "5" if hasattr(5, "__array__") else True
-    for wrong in (None, "1,2", {"a": 1}, {1, 2}):
-        raised(TypeError, array_to_text, wrong)
+        assert value_to_text(value) == "1.5,2"
+    assert value_to_text([[True], [False]]) == "true,false"
+    for wrong in (None, {1, 2}):
+        raised(TypeError, value_to_text, wrong)
     for array in (
         np.array(["a"]),
         np.array([1j]),
@@ -152,7 +151,7 @@ def test_array_likes_are_encoded_as_arrays():
         np.array(["2020-01-01"], "M8[D]"),
         [[1], [1, 2]],
     ):
-        raised(EncodeError, array_to_text, array)
+        raised(EncodeError, value_to_text, array)
 
 
 @pytest.mark.parametrize(
