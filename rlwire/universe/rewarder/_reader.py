@@ -57,6 +57,7 @@ class Reader:
         self._polling = False  # whether the reader's thread waits for the connection
         self._fetching = False  # whether the agent's thread reads, without `lock`
         self._fetch, self._quick = connection.reader_call(_TURN)
+        self._calls = connection.calls
         self._bell, self._rung = socket.socketpair()
         for end_of_pair in (self._bell, self._rung):
             end_of_pair.setblocking(False)
@@ -99,14 +100,21 @@ class Reader:
 
         As `wait`, in the agent's thread. What is not the plain case is done by `_process`.
         """
-        core, session = self._core, self._session
+        core, session, calls = self._core, self._session, self._calls
         if (self.waiting or self._watched or self._polling or self._unread_sends) or not (
             self._quick and timeout >= _TURN and get_ident() == self._owner
         ):
             self.send(message)
             return None
         self._acts += 1
-        self._connection.send(message)
+        try:
+            core.put(message)
+            sent = calls.write()
+        except BaseException as error:
+            self._connection.finish_send(error)
+            sent = True
+        if not sent:
+            self._connection.finish_send()
         self.waiting = session.takes_step = True
         try:
             until = monotonic() + _TURN
