@@ -68,11 +68,22 @@ def test_invalid_application_is_a_one_line_error(read, capsys, text, expected):
     assert written.count("\n") == 1
 
 
+def play(*arguments):
+    return environment.main(environment.play, [*map(str, arguments)])
+
+
 def test_environment_starts_after_the_server_accepts_connections(tmp_path, monkeypatch, capsys):
     where = f"unix:{tmp_path}/rlx"
     with Server(Agent, where):
-        assert environment.main(environment.play, where, "exit 7") == 7
+        assert play("--wait", where, "environment-0", "exit 7") == 7
     monkeypatch.setattr(environment, "_BACKOFF", Backoff(attempts=2, first=0.01))
-    assert environment.main(environment.play, where, f"touch {tmp_path}/begun") == 1
+    assert play("--wait", where, "environment-0", f"touch {tmp_path}/begun") == 1
     assert f"{tmp_path}/rlx" in capsys.readouterr().err
     assert not (tmp_path / "begun").exists()
+
+
+@pytest.mark.parametrize(("others", "status"), [((0, 0), 0), ((0, 5), 5)])
+def test_environment_exits_with_the_status_of_its_copies(tmp_path, others, status):
+    for number, other in enumerate(others, 1):
+        (tmp_path / f"environment-{number}").write_text(str(other))
+    assert play("--ends", tmp_path, "--copies", 3, "environment-0", "exit 0") == status
