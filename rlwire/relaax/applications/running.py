@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Collection
 from typing import Any, Final
@@ -22,7 +24,6 @@ PYTHON: Final = (
 
 COMPONENTS = ("all", "environment", "servers", "rlx-server")
 
-_SERVER = "rlx-server"
 _GRACE = 70  # seconds for a last checkpoint, before honcho kills
 
 
@@ -41,7 +42,7 @@ def run(
     explore or learn; with `show_ui` the first environment is rendered.
 
     Returns:
-        The exit status of the server, or of the first environment that failed; 0 after a signal.
+        The exit status of the process that ended first; 0 after a signal.
 
     Raises:
         ApplicationError: a section is missing.
@@ -51,54 +52,53 @@ def run(
         import honcho.manager
         from honcho.printer import Printer
 
-    class ClosablePrinter(Printer):
-        """Notes that standard output is closed.
+    class EndingPrinter(Printer):
+        """Ends all processes after they have started, if standard output is closed.
 
         honcho writes in a signal's handler too. A stream raises a RuntimeError if that happens
         while it writes, so these messages wait.
         """
 
-        closed, writing = False, False
+        started, closed, writing = 0, False, False
 
         def write(self, message: Any) -> None:
             waiting.append(message)
             while waiting and not self.writing:
                 self.writing = True
                 try:
-                    super().write(waiting.popleft())
-                except BrokenPipeError:
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                    self.closed = True
+                    self._write(waiting.popleft())
                 finally:
                     self.writing = False
 
-    class Manager(honcho.manager.Manager):
-        """Ends all processes with the server or the last environment, not with the first one."""
-
-        status = 0
-
-        def _any_stopped(self) -> bool:
-            codes = {name: each.get("returncode") for name, each in self._processes.items()}
-            server = codes.pop(_SERVER, None)
-            if server is None and (None in codes.values() or not codes):
-                return printer.closed
-            self.status = server or next(filter(None, codes.values()), 0)
-            return True
+        def _write(self, message: Any) -> None:
+            system = message.name == honcho.manager.SYSTEM_PRINTER_NAME
+            self.started += system and " started (pid=" in message.data
+            try:
+                super().write(message)
+            except BrokenPipeError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                self.closed = True
+            if self.closed and self.started == len(found):
+                self.closed = False
+                signal.raise_signal(signal.SIGTERM)
 
     waiting: deque[Any] = deque()
-    printer = ClosablePrinter(sys.stdout)
-    found = commands(application, components, copies=copies, exploit=exploit, show_ui=show_ui)
-    honcho.manager.KILL_WAIT = _GRACE
-    manager = Manager(printer)
-    # `python` in a command must be the one that rlwire is installed for.
-    path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
-    variables = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
-    for name, command in found.items():
-        # With `exec`, so that signals reach the process instead of a shell.
-        line = f"exec {shlex.join(command)}"
-        manager.add_process(name, line, env=variables, cwd=application.folder)
-    manager.loop()
-    return 0 if manager.returncode in (130, 143) else manager.status
+    with tempfile.TemporaryDirectory(prefix="rlwire-") as ends:
+        found = commands(
+            application, components, copies=copies, exploit=exploit, show_ui=show_ui, ends=ends
+        )
+        honcho.manager.KILL_WAIT = _GRACE
+        manager = honcho.manager.Manager(EndingPrinter(sys.stdout))
+        # `python` in a command must be the one that rlwire is installed for.
+        path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
+        variables = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
+        for name, command in found.items():
+            # With `exec`, so that signals reach the process instead of a shell.
+            line = f"exec {shlex.join(command)}"
+            manager.add_process(name, line, env=variables, cwd=application.folder)
+        manager.loop()
+    status = int(manager.returncode or 0)
+    return 0 if status in (130, 143) else status
 
 
 def commands(
@@ -108,25 +108,29 @@ def commands(
     copies: int = 1,
     exploit: bool = False,
     show_ui: bool = False,
+    ends: str | None = None,
 ) -> dict[str, list[str]]:
     """Return the command of each process by name; arguments and errors are those of `run`."""
     found: dict[str, list[str]] = {}
     wanted = set(components)
-    waiting = ["sh", "-c"]
+    waiting: list[str] = []
     if wanted & {"all", "servers", "rlx-server"}:
         server, _ = application.served()
-        waiting = [*PYTHON, f"{__package__}.environment", str(server.address)]
-        found[_SERVER] = [*PYTHON, f"{__package__}.server", application.path]
+        waiting = ["--wait", str(server.address)]
+        found["rlx-server"] = [*PYTHON, f"{__package__}.server", application.path]
     if wanted & {"all", "environment"}:
         environment = application.environment
         if environment is None or environment.run is None:
             place = application.name if environment is None else environment.place
             raise ApplicationError(f"{place}: environment/run is missing: set it to a command")
+        if ends is not None:
+            waiting += ["--ends", ends, "--copies", str(copies)]
         for number in range(copies):
             first = number == 0
             command = (
                 f"{environment.run} --config {shlex.quote(application.path)} "
                 f"--exploit {exploit and first} --show-ui {show_ui and first}"
             )
-            found[f"environment-{number}"] = [*waiting, command]
+            name = f"environment-{number}"
+            found[name] = [*PYTHON, f"{__package__}.environment", *waiting, name, command]
     return found
