@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf
 from threading import get_ident
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -144,17 +145,30 @@ class Server(BackgroundServer):
 
     def message(self, text: str, instance: str | None = None) -> None:
         """Send a text to all clients in a lobby, or to those of an instance such as ``city:7``."""
+        self._call(lambda service: service.message(text, instance))
+
+    def start_run(self, instance: str | None = None) -> None:
+        """Start an instance's run, with fewer than `players` clients too; None for the only one.
+
+        Raises:
+            LocalProtocolError: a client is not ready, there is none, or a run is in progress.
+            ValueError: there is no such instance.
+        """
+        self._call(lambda service: service.start_run(instance))
+
+    def _call(self, call: Callable[[_PerlertLoop], None]) -> None:
+        """Call on the event loop, and wait; from an environment on the loop, call at once."""
         service = self._service
         if service is None:
             raise RuntimeError("the server is not running")
 
-        async def send() -> None:
-            service.message(text, instance)
+        async def run() -> None:
+            call(service)
 
-        if service.thread == get_ident():  # an environment on the loop
-            service.message(text, instance)
+        if service.thread == get_ident():
+            call(service)
         else:
-            asyncio.run_coroutine_threadsafe(send(), service.loop).result()
+            asyncio.run_coroutine_threadsafe(run(), service.loop).result()
 
     def stop(self, grace: float = DONE_RESEND) -> None:
         """Stop as other servers do.
@@ -330,13 +344,24 @@ class _PerlertLoop:
             "cipher": {} if self.cipher is None else dict(self.cipher.dropped),
         }
 
-    def message(self, text: str, header: str | None = None) -> None:
+    def _instances(self, header: str | None) -> list[Any]:
         found = [each for each in self._players if header in (None, str(each))]
         if not found:
             raise ValueError(
                 f"no instance {header}; there are {', '.join(map(str, self._players))}"
             )
-        for instance in found:
+        return found
+
+    def message(self, text: str, header: str | None = None) -> None:
+        for instance in self._instances(header):
             if header is not None or instance.rollout is None:
                 instance.message(text)
+        self._ports["lobby"].flush()
+
+    def start_run(self, header: str | None) -> None:
+        found = self._instances(header)
+        if len(found) > 1:
+            raise ValueError(f"name one of the instances {', '.join(map(str, found))}")
+        found[0].start(monotonic())
+        self._react([RolloutStarted(found[0])])
         self._ports["lobby"].flush()

@@ -16,7 +16,7 @@ import pytest
 from gymnasium import spaces
 
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, LocalProtocolError
 from rlwire.perlert import Client, Server, player
 from tests.raising import raised, raised_with
 from tests.transports.drivers import meanwhile
@@ -286,6 +286,18 @@ def test_last_step_is_sent_again_after_stop(worlds, serving):
         stopping.result(8)  # before the draft's 10 s
 
 
+def test_start_run_starts_a_run_with_open_slots(worlds, serving, begin):
+    server = serving(worlds.Crowd)
+    raised_with(LocalProtocolError, r"crowd:0.*no client", server.start_run)
+    client = begin(server, "crowd", "walker_1")
+    eventually(lambda: client.lobby()[1].ready)
+    assert "0" in str(raised(ValueError, server.start_run, "crowd:1"))
+    server.start_run("crowd:0")
+    assert [frame.step for frame in play(client)] == [0, 1, 2, 3, 4]
+    server.stop(0)
+    raised(RuntimeError, server.start_run)
+
+
 def test_message_is_sent_to_one_instance(worlds, serving, begin):
     server = serving(worlds.Crowd, instances=2)
     clients = [begin(server, f"crowd:{number}") for number in range(2)]
@@ -295,9 +307,6 @@ def test_message_is_sent_to_one_instance(worlds, serving, begin):
         while "both" not in client.messages:
             client.lobby()
     assert [list(client.messages) for client in clients] == [["both"], ["one", "both"]]
-    raised_with(ValueError, "crowd:1", server.message, "none", "crowd:2")
-    server.stop(0)
-    raised(RuntimeError, server.message, "none")
 
 
 def test_total_rewards_are_sent_on_request(worlds, serving, begin):

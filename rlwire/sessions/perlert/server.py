@@ -128,13 +128,22 @@ class Instance:
         """The peer of each slot, without open slots."""
         return {lease.key: peer for peer, lease in self.lobby.leases.items()}
 
-    def start(self, port: int, now: float) -> None:
-        self.lobby.start(port, now)
+    def start(self, now: float) -> None:
+        self._in_lobby("start")
+        lobby, session = self.lobby, self.session
+        if not lobby.leases:
+            raise LocalProtocolError(f"{self} cannot start: no client is registered")
+        if lobby.not_ready:
+            raise LocalProtocolError(
+                f"{self} cannot start: not ready are {', '.join(lobby.not_ready)}"
+            )
+        if session.rollout_port is None:
+            raise LocalProtocolError(f"{self} cannot start: rollout_port is not set")
+        lobby.start(session.rollout_port, now)
         self.rollout = Rollout(self, now, self._timestamp)
 
     def message(self, text: str) -> None:
-        if self.rollout is not None:
-            raise LocalProtocolError(f"{self} cannot send a message: it runs")
+        self._in_lobby("send a message")
         self.lobby.message(text)
 
     def actions(self) -> dict[str, str]:
@@ -205,6 +214,10 @@ class Instance:
         if self.rollout is None:
             raise LocalProtocolError(f"{self} has no rollout now")
         return self.rollout
+
+    def _in_lobby(self, what: str) -> None:
+        if self.rollout is not None:
+            raise LocalProtocolError(f"{self} cannot {what}: it runs")
 
     def _finished(self, rollout: Rollout, finished: list[RolloutClient], now: float) -> None:
         for client in finished:
@@ -481,10 +494,9 @@ class _LobbyPort(_ServerPort):
         return []
 
     def _start_if_ready(self, instance: Instance, now: float) -> list[Any]:
-        port = self._session.rollout_port
-        if not port or not instance.lobby.may_start:
+        if not self._session.rollout_port or not instance.lobby.may_start:
             return []
-        instance.start(port, now)
+        instance.start(now)
         return [RolloutStarted(instance)]
 
 

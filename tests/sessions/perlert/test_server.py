@@ -198,23 +198,26 @@ def test_lobby_messages_are_sent_to_registered_clients():
 
 
 def test_server_start_is_sent_to_all_registered_clients():
-    server = Server("a b c", players=2).join(a=ANN, b=BOB)
-    server.lobby(ANN, "ready=a,true")
-    server.wait(1)
+    server = Server("a b c").join(a=ANN, b=BOB)
+    for key, peer in (("a", ANN), ("b", BOB)):
+        server.lobby(peer, f"ready={key},true")
+        server.wait(1)
     server.from_lobby()
     assert server.city.rollout is None
-    server.lobby(BOB, "ready=b,true")
-    assert server.from_lobby()[2:] == [
+    server.city.start(server.now)
+    assert server.from_lobby() == [
         ("city:7;message=Simulation will start...", ANN),
         ("city:7;message=Simulation will start...", BOB),
         ("city:7;start=port:32323", ANN),
         ("city:7;start=port:32323", BOB),
     ]
+    assert "runs" in str(raised(LocalProtocolError, server.city.start, server.now))
 
 
 def test_rollout_does_not_start_before_all_clients_are_ready():
     server = Server("a b c").join(a=ANN, b=BOB, c=EVE)
     server.lobby(ANN, "ready=a,true")
+    assert "b, c" in str(raised(LocalProtocolError, server.city.start, server.now))
     # A client is not ready when it registers, also once more.
     for body in ("ready=b,true", "ready=b,false", "ready=b,true", "register=b,tag"):
         assert RolloutStarted(server.city) not in server.lobby(BOB, body)
