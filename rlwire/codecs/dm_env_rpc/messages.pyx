@@ -1,17 +1,22 @@
 """dm_env_rpc's messages to bytes and back, with one table of each message's fields.
 
-Each field becomes bytes, because these messages are small. `steps` encodes and decodes steps by
-name, and copies their arrays once.
+Small fields are written directly. A map of tensors becomes a `Draft` (see `wire`). `steps` encodes
+and decodes steps by name.
 """
 
 from cpython.buffer cimport PyBuffer_Release, Py_buffer
-from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Items
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rlwire.codecs._glue cimport ITEM
-from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, fill_options, look, measure, measure_flat,
-                                               read_flat, read_text, release, take, tensor_bytes)
+from rlwire.codecs._output cimport put_ok
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, field_bytes, fill_options, look, measure,
+                                               measure_flat, read_flat, read_text, release, take,
+                                               write)
 from rlwire.codecs.dm_env_rpc.wire cimport *
 from rlwire.kernels cimport *
 
@@ -69,6 +74,7 @@ cdef class _Field:
     cdef str name
     cdef int at          # its index among the message's fields
     cdef _Message sub    # for MESSAGE, MESSAGES and SPECS_BY_UID
+    cdef object default  # for kinds other than lists, dictionaries and messages
 
     def __init__(self, number, kind, name, sub=None):
         self.number = number
@@ -89,11 +95,13 @@ cdef class _Message:
 
     def __init__(self, cls, *fields):
         cdef _Field field
+        default = cls()
         self.cls = cls
         self.fields = [_Field(*each) for each in fields]
         self.by_number = [None] * MOST_NUMBERS
         for at, field in enumerate(self.fields):
             field.at = at
+            field.default = getattr(default, field.name)
             self.by_number[field.number] = field
 
 
@@ -189,41 +197,65 @@ cdef _Choice _PROPERTY_RESPONSE = _Choice(
 )
 
 
-cdef bytes _varint_field(uint32_t number, uint64_t value):
-    cdef uint8_t room[20]
-    return room[:rlw_store_varint(rlw_store_varint(room, number << 3), value) - room]
+cdef int _put_varint(rlw_writer *w, uint64_t value) except -1:
+    put_ok(rlw_reserve(w, RLW_VARINT_ROOM))
+    w.at = rlw_store_varint(w.at, value)
+    return 0
 
 
-cdef bytes _bytes_field(uint32_t number, bytes content):
-    cdef uint8_t head[20]
-    cdef uint8_t *end = rlw_store_varint(head, number << 3 | RLW_WIRE_BYTES)
-    return head[:rlw_store_varint(end, len(content)) - head] + content
+cdef int _put_tag(rlw_writer *w, uint32_t number, rlw_wire wire) except -1:
+    return _put_varint(w, number << 3 | wire)
+
+
+cdef int _put_data(rlw_writer *w, uint32_t number, const void *data, size_t size) except -1:
+    _put_tag(w, number, RLW_WIRE_BYTES)
+    _put_varint(w, size)
+    return put_ok(rlw_put(w, data, size))
+
+
+cdef int _put_bytes(rlw_writer *w, uint32_t number, bytes data) except -1:
+    return _put_data(w, number, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef const char *_utf8(object text, Py_ssize_t *size, Maxima *maxima,
+                       const Step *path) except NULL:
+    cdef const char *data
+    if not isinstance(text, str):
+        raise _not_a("str", text, path)
+    try:
+        data = PyUnicode_AsUTF8AndSize(text, size)
+    except UnicodeEncodeError as problem:
+        raise EncodeError(f"a string is not valid Unicode: {problem}",
+                          path=path_of(path)) from None
+    if <uint64_t> size[0] > maxima.most.string:
+        raise LimitExceeded("string", maxima.most.string, size[0], path=path_of(path))
+    return data
 
 
 cdef object _not_a(str expected, object value, const Step *path):
     return EncodeError(f"expected {expected}, not {type(value).__qualname__}", path=path_of(path))
 
 
-cdef bytes _utf8(object text, Maxima *maxima, const Step *path):
-    if not isinstance(text, str):
-        raise _not_a("str", text, path)
+cdef bytes _numbers(_Field field, object value, Maxima *maxima, const Step *path):
+    """Return the packed numbers of a repeated field."""
+    cdef rlw_writer w
+    cdef uint8_t room[256]
+    cdef Step step = below(path, NULL)
+    rlw_writer_init(&w, room, sizeof(room))
     try:
-        encoded = str.encode(text)
-    except UnicodeEncodeError as problem:
-        raise EncodeError(f"a string is not valid Unicode: {problem}",
-                          path=path_of(path)) from None
-    if <uint64_t> len(encoded) > maxima.most.string:
-        raise LimitExceeded("string", maxima.most.string, len(encoded), path=path_of(path))
-    return encoded
-
-
-cdef bytes _bytes(object value, const Step *path):
-    if type(value) is bytes:
-        return value
-    try:
-        return bytes(memoryview(value))
-    except (TypeError, BufferError):
-        raise _not_a("bytes", value, path) from None
+        for item in _iterated(value, path):
+            if field.kind == UIDS:
+                count_sent(maxima, &step)
+                _put_varint(&w, uid_of(item, &step))
+            else:
+                # A negative number is sent with all 64 bits.
+                _put_varint(&w, <uint64_t> int32_of(item, &step))
+            step.index += 1
+        if field.kind == DIMENSIONS and step.index > maxima.most.dims:
+            raise LimitExceeded("dims", maxima.most.dims, step.index, path=path_of(path))
+        return PyBytes_FromStringAndSize(<char *> w.start, rlw_written(&w))
+    finally:
+        rlw_writer_free(&w)
 
 
 cdef object _iterated(object value, const Step *path):
@@ -241,110 +273,144 @@ cdef object _entries(object value, const Step *path):
     return PyDict_Items(value) if type(value) is dict else list(value.items())
 
 
-cdef bytes _numbers(_Field field, object value, Maxima *maxima, const Step *path):
-    """Return the packed numbers of a repeated field."""
-    cdef uint8_t room[10]
-    cdef uint64_t number
-    cdef Step step = below(path, NULL)
-    packed = bytearray()
-    for item in _iterated(value, path):
-        if field.kind == UIDS:
-            count_sent(maxima, &step)
-            number = uid_of(item, &step)
-        else:
-            number = <uint64_t> int32_of(item, &step)  # a negative one is sent with all 64 bits
-        packed += room[:rlw_store_varint(room, number) - room]
-        step.index += 1
-    if field.kind == DIMENSIONS and step.index > maxima.most.dims:
-        raise LimitExceeded("dims", maxima.most.dims, step.index, path=path_of(path))
-    return bytes(packed)
-
-
-cdef bytes _sent_tensor(_Field field, object value, int kind, Maxima *maxima, const Step *path):
-    """Return a Tensor, or a TensorSpec.Value, of this DataType; 0: that of the value."""
+cdef int _put_tensor(rlw_writer *w, _Field field, object message, object value, Maxima *maxima,
+                     const Step *path) except -1:
+    """Write a tensor, or a TensorSpec.Value in its own dtype if it has one, else the spec's."""
     cdef Tensor tensor
+    cdef int kind = 0
+    if field.kind == BOUND and not isinstance(value, (np.ndarray, np.generic)):
+        kind = <int> int32_of(message.dtype, path)
     try:
         try:
             if field.kind == BOUND:
                 measure_flat(&tensor, value, kind)
             else:
-                measure(&tensor, value, kind, maxima.most.dims)
+                measure(&tensor, value, 0, maxima.most.dims)
         except (EncodeError, LimitExceeded) as problem:
             raise placed(problem, NULL, path) from None
-        maxima.bytes += tensor.sizes.whole
-        if maxima.bytes > maxima.most.message:
-            raise LimitExceeded("message", maxima.most.message, maxima.bytes, path=path_of(path))
-        return tensor_bytes(&tensor)
+        if tensor.sizes.whole > maxima.most.message:
+            raise LimitExceeded("message", maxima.most.message, tensor.sizes.whole, path=path_of(path))
+        _put_tag(w, field.number, RLW_WIRE_BYTES)
+        _put_varint(w, tensor.sizes.whole)
+        put_ok(rlw_reserve(w, tensor.sizes.whole))
+        w.at = write(&tensor, w.at)
     finally:
         release(&tensor)
-
-
-cdef bytes _map(_Field field, object values, Maxima *maxima, const Step *path):
-    cdef Step step = below(path, NULL)
-    fields = []
-    for key, value in _entries(values, path):
-        if field.kind == TENSORS_BY_NAME:
-            name = _bytes_field(1, _utf8(key, maxima, path))
-            step.key = <void *> key
-        else:
-            step.index = uid_of(key, path)
-            name = _varint_field(1, step.index)
-        count_sent(maxima, &step)
-        if field.sub is None:
-            content = _sent_tensor(field, value, 0, maxima, &step)
-        else:
-            content = _body(field.sub, value, maxima, &step)
-        fields.append(_bytes_field(field.number, name + _bytes_field(2, content)))
-    return b"".join(fields)
-
-
-cdef bytes _messages(_Field field, object messages, Maxima *maxima, const Step *path):
-    cdef Step step = below(path, NULL)
-    fields = []
-    for message in _iterated(messages, path):
-        count_sent(maxima, &step)
-        fields.append(_bytes_field(field.number, _body(field.sub, message, maxima, &step)))
-        step.index += 1
-    return b"".join(fields)
-
-
-cdef bytes _sent(_Field field, object message, Maxima *maxima, const Step *path):
-    """Return one field of a message; nothing if it has the default value of proto3."""
-    cdef int64_t number
-    cdef int kind = 0
-    cdef bytes content
-    cdef Step step = below(path, <void *> field.name)
-    value = getattr(message, field.name)
-    if field.is_in(VARINTS):
-        number = bool(value) if field.kind == FLAG else int32_of(value, &step)
-        return _varint_field(field.number, <uint64_t> number) if number else b""
-    if field.is_in(MAPS):
-        return _map(field, value, maxima, &step)
-    if field.kind == MESSAGES:
-        return _messages(field, value, maxima, &step)
-    if field.kind == MESSAGE:
-        return _bytes_field(field.number, _body(field.sub, value, maxima, &step))
-    if field.kind == BOUND or field.kind == TENSOR:
-        if value is None:
-            return b""
-        if field.kind == BOUND and not isinstance(value, (np.ndarray, np.generic)):
-            kind = <int> int32_of(message.dtype, &step)  # else the bound's own
-        return _bytes_field(field.number, _sent_tensor(field, value, kind, maxima, &step))
-    if field.kind == TEXT:
-        content = _utf8(value, maxima, &step)
-    else:
-        content = _bytes(value, &step) if field.kind == DATA else _numbers(field, value, maxima, &step)
-    return _bytes_field(field.number, content) if content else b""
+    return 0
 
 
 cdef bytes _body(_Message message, object value, Maxima *maxima, const Step *path):
+    """Return the bytes of a message without maps of tensors."""
+    cdef rlw_writer w
+    cdef uint8_t room[256]
     cdef _Field field
     if not isinstance(value, message.cls):
         raise _not_a(message.cls.__qualname__, value, path)
-    fields = []
-    for field in message.fields:
-        fields.append(_sent(field, value, maxima, path))
-    return b"".join(fields)
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        for field in message.fields:
+            _put_field(&w, field, value, maxima, path)
+        return PyBytes_FromStringAndSize(<char *> w.start, rlw_written(&w))
+    finally:
+        rlw_writer_free(&w)
+
+
+cdef int _put_field(rlw_writer *w, _Field field, object message, Maxima *maxima,
+                    const Step *path) except -1:
+    """Write one field of a message, unless it has the default value of proto3."""
+    cdef const char *text
+    cdef Py_ssize_t size = 0
+    cdef int64_t number
+    cdef bytes packed
+    cdef Step step = below(path, <void *> field.name)
+    value = getattr(message, field.name)
+    if field.kind == TEXT:
+        text = _utf8(value, &size, maxima, &step)
+        if size:
+            _put_data(w, field.number, text, size)
+    elif field.kind == DATA:
+        packed = _bytes(value, &step)
+        if packed:
+            _put_bytes(w, field.number, packed)
+    elif field.is_in(VARINTS):
+        number = bool(value) if field.kind == FLAG else int32_of(value, &step)
+        if number != 0:
+            _put_tag(w, field.number, RLW_WIRE_VARINT)
+            _put_varint(w, <uint64_t> number)
+    elif field.is_in(NUMBERS):
+        packed = _numbers(field, value, maxima, &step)
+        if packed:
+            _put_bytes(w, field.number, packed)
+    elif field.kind == MESSAGE:
+        _put_bytes(w, field.number, _body(field.sub, value, maxima, &step))
+    elif field.kind == MESSAGES:
+        _put_messages(w, field, value, maxima, &step)
+    elif field.kind == SPECS_BY_UID:
+        _put_specs(w, field, value, maxima, &step)
+    elif value is not None:
+        _put_tensor(w, field, message, value, maxima, &step)
+    return 0
+
+
+cdef bytes _bytes(object value, const Step *path):
+    if type(value) is bytes:
+        return value
+    try:
+        return bytes(memoryview(value))
+    except (TypeError, BufferError):
+        raise _not_a("bytes", value, path) from None
+
+
+cdef int _put_messages(rlw_writer *w, _Field field, object messages, Maxima *maxima,
+                       const Step *path) except -1:
+    cdef Step step = below(path, NULL)
+    for message in _iterated(messages, path):
+        count_sent(maxima, &step)
+        _put_bytes(w, field.number, _body(field.sub, message, maxima, &step))
+        step.index += 1
+    return 0
+
+
+cdef int _put_specs(rlw_writer *w, _Field field, object specs, Maxima *maxima,
+                    const Step *path) except -1:
+    cdef uint8_t key[12]
+    cdef int key_size
+    cdef Step step = below(path, NULL)
+    cdef bytes spec_bytes
+    for uid, spec in _entries(specs, path):
+        step.index = uid_of(uid, path)
+        count_sent(maxima, &step)
+        key_size = key_of_uid(key, step.index)
+        spec_bytes = _body(field.sub, spec, maxima, &step)
+        size = PyBytes_GET_SIZE(spec_bytes)
+        _put_tag(w, field.number, RLW_WIRE_BYTES)
+        _put_varint(w, key_size + 1 + rlw_varint_size(size) + size)
+        put_ok(rlw_put(w, key, key_size))
+        _put_bytes(w, 2, spec_bytes)
+    return 0
+
+
+cdef int _add_tensors(Draft *draft, _Field field, object tensors, Maxima *maxima,
+                      const Step *path) except -1:
+    cdef Step step = below(path, NULL)
+    cdef Entry *entry
+    cdef const char *text
+    cdef Py_ssize_t size = 0
+    for key, value in _entries(tensors, path):
+        if field.kind == TENSORS_BY_UID:
+            step.index = uid_of(key, path)
+            entry = add_tensor(draft, value, 0, maxima, &step)
+            entry.key_size = key_of_uid(entry.room, step.index)
+            continue
+        text = _utf8(key, &size, maxima, path)
+        step.key = <void *> key
+        entry = add_tensor(draft, value, 0, maxima, &step)
+        encoded = field_bytes(1, text, size)
+        Py_INCREF(encoded)
+        entry.owner = <PyObject *> encoded
+        entry.key = <const uint8_t *> PyBytes_AS_STRING(encoded)
+        entry.key_size = <uint32_t> PyBytes_GET_SIZE(encoded)
+    return 0
 
 
 cdef _Field _member_of(_Choice choice, object message):
@@ -361,15 +427,32 @@ cdef _Field _member_of(_Choice choice, object message):
     return field
 
 
-cdef bytes _encode(_Choice choice, object message, object limits):
+cdef int _draft(Draft *draft, _Choice choice, object message, limits) except -1:
     cdef Maxima maxima
-    cdef _Field member = _member_of(choice, message)
+    cdef _Field field, member = _member_of(choice, message)
     cdef Step path = below(NULL, <void *> member.name)
+    cdef Step step = below(&path, NULL)
     fill_maxima(&maxima, limits)
-    encoded = _bytes_field(member.number, _body(member.sub, message, &maxima, &path))
-    if <uint64_t> len(encoded) > maxima.most.message:
-        raise LimitExceeded("message", maxima.most.message, len(encoded))
-    return encoded
+    draft.member = member.number
+    for field in member.sub.fields:
+        if field.is_in(TENSOR_MAPS):
+            draft.cut = rlw_written(&draft.fixed)
+            draft.map_tag = <uint8_t> (field.number << 3 | RLW_WIRE_BYTES)
+            step.key = <void *> field.name
+            _add_tensors(draft, field, getattr(message, field.name), &maxima, &step)
+        else:
+            _put_field(&draft.fixed, field, message, &maxima, &path)
+    return end_draft(draft, &maxima)
+
+
+cdef bytes _encode(_Choice choice, object message, object limits):
+    cdef Draft draft
+    open_draft(&draft, 0, 0)
+    try:
+        _draft(&draft, choice, message, limits)
+        return bytes_of(&draft)
+    finally:
+        close_draft(&draft)
 
 
 def encode_request(message, *, limits=None):
@@ -521,6 +604,21 @@ cdef object _single(_Field field, Input *input, const Span *span, uint32_t numbe
     return content
 
 
+cdef list _defaults(_Message message):
+    cdef _Field field
+    fresh = []
+    for field in message.fields:
+        if field.is_in(MAPS):
+            fresh.append({})
+        elif field.is_in(NUMBERS) or field.kind == MESSAGES:
+            fresh.append([])
+        elif field.kind == MESSAGE:
+            fresh.append(field.sub.cls())
+        else:
+            fresh.append(field.default)
+    return fresh
+
+
 cdef int _read_field(_Field field, Input *input, const rlw_field *f, list fields, Span *span,
                      const Step *path) except -1:
     """Read a known field; skip one of another wire type, as protobuf does."""
@@ -562,11 +660,7 @@ cdef object _read(_Message message, Input *input, const uint8_t *data, size_t si
     cdef int i
     for i in range(MOST_FIELDS):
         spans[i].count = 0
-    default = message.cls()
-    fields = []
-    for field in message.fields:
-        value = getattr(default, field.name)
-        fields.append(list(value) if type(value) is tuple else value)
+    fields = _defaults(message)
     rlw_cursor_init(&c, data, size)
     while c.at < c.end:
         if rlw_take_field(&c, &f) != RLW_OK:

@@ -22,6 +22,16 @@ class Bounds(NamedTuple):
     max: Any
 
 
+def _data_type(dtype: DTypeLike | DataType) -> DataType:
+    try:
+        # NumPy accepts neither a number of the enumeration nor True as a dtype.
+        return DataType(dtype) if isinstance(dtype, int) else data_type(dtype)
+    except EncodeError:
+        raise
+    except (TypeError, ValueError) as problem:
+        raise EncodeError(f"{dtype!r} is not a dtype: {problem}") from None
+
+
 def _shown(spec: TensorSpec) -> str:
     return f"the spec {quoted(spec.name)}"
 
@@ -122,7 +132,7 @@ def make_spec(
         raise EncodeError(f"the spec {name!r} has more than one variable dimension: {sizes}")
     if any(not -(2**31) <= size < 2**31 for size in sizes):
         raise EncodeError(f"the spec {name!r} has a dimension of more than 32 bits: {sizes}")
-    plain = TensorSpec(name, sizes, data_type(dtype))
+    plain = TensorSpec(name, sizes, _data_type(dtype))
     if minimum is None and maximum is None:
         return plain
     low = None if minimum is None else _given(plain, "min", minimum)

@@ -43,6 +43,8 @@ __all__ = [
 
 cdef enum:
     SHOWN = 20               # most names in an error text
+    STEP = 3                 # the field number of the step in both messages
+    STEP_TAG = 0x1A          # the same with the wire type
     ACTIONS_TAG = 0x0A       # field 1
     OBSERVATIONS_TAG = 0x12  # field 2
     STATE_TAG = 0x08         # field 1, a varint
@@ -465,7 +467,7 @@ def encode_step_request(SpecManager manager not None, actions, requested=b"", *,
     cdef Step root = below(NULL, <void *> _STEP)
     cdef Step group = below(&root, <void *> _ACTIONS)
     fill_maxima(&maxima, manager._limits)
-    open_draft(&draft, ACTIONS_TAG, len(manager._slots))
+    open_draft(&draft, STEP, ACTIONS_TAG)
     try:
         _add_all(manager, &draft, actions, &maxima, &group, check_bounds)
         _put_requested(manager, &draft, requested)
@@ -539,7 +541,7 @@ cdef object _response(SpecManager manager, object state, object observations, ob
     cdef int64_t number
     number = int32_of(PyNumber_Index(state), &state_path)
     fill_maxima(&maxima, manager._limits)
-    open_draft(&draft, OBSERVATIONS_TAG, len(manager._slots))
+    open_draft(&draft, STEP, OBSERVATIONS_TAG)
     try:
         if number != 0:
             field[0] = STATE_TAG

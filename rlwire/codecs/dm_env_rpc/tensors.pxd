@@ -38,7 +38,6 @@ cdef int measure_flat(Tensor *out, object value, int data_type) except -1
 # Writes exactly `sizes.whole` bytes and returns the next one. If another thread changes an array
 # after measuring, its elements are undefined, but the size stays.
 cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil
-cdef bytes tensor_bytes(const Tensor *tensor)  # the same as new bytes
 # Whether the elements, of at least `least` bytes, are in memory as on the wire.
 cdef bint is_memory(const Tensor *tensor, uint64_t least) noexcept
 cdef object view_of(const Tensor *tensor)  # of these

@@ -28,7 +28,7 @@ from rlwire.kernels cimport *
 import numpy as np
 
 from rlwire.codecs.casting import cast
-from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray, data_type, numpy_dtype
+from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray, numpy_dtype
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, checked
 
@@ -89,6 +89,19 @@ cdef int kind_of(cnp.dtype descr) noexcept:
     """Return the DataType of an array's elements, in any byte order; 0 if there is none."""
     cdef int number = descr.type_num
     return _kinds[number] if 0 <= number < 32 else 0
+
+
+cdef int _data_type_of(object dtype) except -1:
+    cdef int kind
+    if isinstance(dtype, int):
+        if not 1 <= dtype < KINDS:
+            raise EncodeError(f"dm_env_rpc has no data type {dtype}")
+        return <int> dtype
+    descr = np.dtype(dtype)
+    kind = kind_of(descr)
+    if kind == 0:
+        raise EncodeError(f"dm_env_rpc has no data type for dtype {descr}")
+    return kind
 
 
 cdef cnp.dtype dtype_of_kind(int kind):
@@ -506,9 +519,7 @@ cdef int _encode(Tensor *out, object value, object dtype, bint try_compress,
         limits = checked(limits)
         dims, message = limits.dims, limits.message
     if dtype is not None:
-        want = <int> data_type(dtype)
-        if want == 0:
-            raise EncodeError("dm_env_rpc has no data type 0")
+        want = _data_type_of(dtype)
         # A dtype of strings also has their length.
         dtype = None if want != RLW_TENSOR_STRING or isinstance(dtype, int) else np.dtype(dtype)
     _measure(out, value, want, dtype, try_compress, dims, False)
@@ -517,7 +528,7 @@ cdef int _encode(Tensor *out, object value, object dtype, bint try_compress,
     return 0
 
 
-cdef bytes tensor_bytes(const Tensor *tensor):
+cdef bytes _whole(const Tensor *tensor):
     encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
     write(tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
     return encoded
@@ -541,7 +552,7 @@ def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
     cdef Tensor tensor
     try:
         _encode(&tensor, value, dtype, try_compress, limits)
-        return tensor_bytes(&tensor)
+        return _whole(&tensor)
     finally:
         release(&tensor)
 
@@ -577,7 +588,7 @@ def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
     try:
         _encode(&tensor, value, dtype, try_compress, limits)
         if not is_memory(&tensor, VIEW_LEAST):
-            return [tensor_bytes(&tensor)]
+            return [_whole(&tensor)]
         at = rlw_tensor_put_head(room, tensor.field, tensor.kind, &tensor.sizes)
         head = room[:at - room]
         at = rlw_tensor_put_tail(room, tensor.shape, tensor.dims, &tensor.sizes)

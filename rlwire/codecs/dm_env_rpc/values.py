@@ -52,14 +52,9 @@ _DTYPES: dict[int, np.dtype[Any]] = {i: np.dtype(name) for i, name in enumerate(
 _DATA_TYPES = {dtype.str[1:]: DataType(number) for number, dtype in _DTYPES.items()}
 
 
-def data_type(dtype: DTypeLike | DataType) -> DataType:
-    """Return the `DataType` for a NumPy dtype, or that of this number, or raise EncodeError."""
-    try:
-        if isinstance(dtype, int):  # not a dtype to NumPy
-            return DataType(dtype)
-        descr = np.dtype(dtype)
-    except (TypeError, ValueError) as problem:
-        raise EncodeError(f"{dtype!r} is not a dtype: {problem}") from None
+def data_type(dtype: DTypeLike) -> DataType:
+    """Return the `DataType` for a NumPy dtype, or raise EncodeError."""
+    descr = np.dtype(dtype)
     found = DataType.STRING if descr.kind == "U" else _DATA_TYPES.get(descr.str[1:])
     if found is None:
         raise EncodeError(f"dm_env_rpc has no data type for dtype {descr}")
@@ -120,19 +115,29 @@ class TensorSpec:
     min: Any = None
     max: Any = None
 
-    def _key(self) -> tuple[Any, ...]:
-        # The bytes of bounds, so that NaN equals itself.
-        bounds = [None if each is None else np.asarray(each) for each in (self.min, self.max)]
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorSpec):
+            return NotImplemented
         return (
-            (self.name, tuple(self.shape), self.dtype),
-            *(each is not None and (each.dtype, each.shape, each.tobytes()) for each in bounds),
+            self.name == other.name
+            and tuple(self.shape) == tuple(other.shape)
+            and self.dtype == other.dtype
+            and _same_bound(self.min, other.min)
+            and _same_bound(self.max, other.max)
         )
 
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, TensorSpec) else NotImplemented
-
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash((self.name, tuple(self.shape), self.dtype))
+
+
+def _same_bound(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    one, other = np.asarray(one), np.asarray(other)
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    # Compares bytes, so that a bound of NaN equals itself.
+    return bool(one.tobytes() == other.tobytes())
 
 
 @dataclass(slots=True)

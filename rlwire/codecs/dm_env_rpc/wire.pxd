@@ -9,42 +9,41 @@ from rlwire.codecs.dm_env_rpc.tensors cimport Tensor, TensorOptions
 from rlwire.kernels cimport rlw_cursor, rlw_fault, rlw_field, rlw_tensor, rlw_writer
 
 cdef enum:
-    FIRST_ENTRIES = 16  # tensors of a step that need no allocation
+    FIRST_ENTRIES = 4  # tensors of a message before it allocates
     ROOM = 256         # bytes of a message without its tensors, before it allocates
-    STEP = 3           # the field number of the step in both messages
-    STEP_TAG = 0x1A    # the same with the wire type
 
 
 # Limits for encoding, and the items counted so far.
 cdef struct Maxima:
     TensorOptions most
     uint64_t items
-    uint64_t bytes  # of the tensors of `messages`
 
 # An entry of a map of tensors.
 cdef struct Entry:
     Tensor tensor
     uint64_t size       # without its own tag and length
-    const uint8_t *key  # the encoded field of the key
+    const uint8_t *key  # the encoded field of the key; NULL: in `room`
     uint32_t key_size
+    uint8_t room[12]
+    PyObject *owner     # keeps `key` alive; owned, may be NULL
 
-# A measured request or response of a step: small fields, a map of tensors, and more small fields.
-# Lives on the stack.
+# A measured EnvironmentRequest or EnvironmentResponse: one member, of small fields, a map of
+# tensors, and more small fields. Lives on the stack.
 cdef struct Draft:
     rlw_writer fixed   # the small fields
     size_t cut         # bytes of them before the map
     Entry *entries
     Py_ssize_t count
     Py_ssize_t capacity
+    uint32_t member    # field number of the member
     uint8_t map_tag
-    uint64_t body      # bytes of the step
+    uint64_t body      # bytes of the member
     uint64_t total     # bytes of the message
     Entry first[FIRST_ENTRIES]
     uint8_t room[ROOM]
 
 cdef int fill_maxima(Maxima *out, object limits) except -1
-# With room for `capacity` tensors.
-cdef int open_draft(Draft *draft, uint8_t map_tag, Py_ssize_t capacity) except -1
+cdef void open_draft(Draft *draft, uint32_t member, uint8_t map_tag) noexcept
 cdef void close_draft(Draft *draft) noexcept
 cdef int count_sent(Maxima *maxima, const Step *path) except -1
 # Measures a value as the next entry and returns it. The caller sets its key.

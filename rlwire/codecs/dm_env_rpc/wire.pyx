@@ -1,7 +1,7 @@
 """Parts shared by messages and steps by name: drafts to bytes, bytes to fields, paths.
 
-A step is a `Draft`: measured first and then written into its final bytes, so each array is copied
-once, or sent by reference.
+A message that carries tensors is a `Draft`: measured first and then written into its final bytes,
+so each array is copied once, or sent by reference.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -10,8 +10,9 @@ from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromS
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault
@@ -52,31 +53,43 @@ cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
 
 
 cdef int fill_maxima(Maxima *out, object limits) except -1:
-    out.items = out.bytes = 0
+    out.items = 0
     return fill_options(&out.most, True, limits)
 
 
-cdef int open_draft(Draft *draft, uint8_t map_tag, Py_ssize_t capacity) except -1:
-    draft.entries = draft.first
-    if capacity > FIRST_ENTRIES:
-        draft.entries = <Entry *> malloc(capacity * sizeof(Entry))
-        if draft.entries == NULL:
-            raise MemoryError()
+cdef void open_draft(Draft *draft, uint32_t member, uint8_t map_tag) noexcept:
     rlw_writer_init(&draft.fixed, draft.room, ROOM)
     draft.cut = 0
+    draft.entries = draft.first
     draft.count = 0
-    draft.capacity = capacity
+    draft.capacity = FIRST_ENTRIES
+    draft.member = member
     draft.map_tag = map_tag
-    return 0
 
 
 cdef void close_draft(Draft *draft) noexcept:
     cdef Py_ssize_t i
     for i in range(draft.count):
         release(&draft.entries[i].tensor)
+        if draft.entries[i].owner != NULL:
+            Py_DECREF(<object> draft.entries[i].owner)
     if draft.entries != draft.first:
         free(draft.entries)
     rlw_writer_free(&draft.fixed)
+
+
+cdef int _grow(Draft *draft) except -1:
+    cdef bint first = draft.entries == draft.first
+    cdef Entry *grown = <Entry *> realloc(
+        NULL if first else draft.entries, 2 * draft.capacity * sizeof(Entry)
+    )
+    if grown == NULL:
+        raise MemoryError()
+    if first:
+        memcpy(grown, draft.first, draft.count * sizeof(Entry))
+    draft.entries = grown
+    draft.capacity *= 2
+    return 0
 
 
 cdef int count_sent(Maxima *maxima, const Step *path) except -1:
@@ -91,8 +104,10 @@ cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima
     cdef Entry *entry
     count_sent(maxima, path)
     if draft.count == draft.capacity:
-        raise EncodeError("the dictionary changed while it was encoded", path=path_of(path))
+        _grow(draft)
     entry = &draft.entries[draft.count]
+    entry.owner = NULL
+    entry.key = NULL
     draft.count += 1  # before measure(), so that close_draft() also releases what failed
     try:
         measure(&entry.tensor, value, data_type, maxima.most.dims)
@@ -116,7 +131,8 @@ cdef int end_draft(Draft *draft, const Maxima *maxima) except -1:
         entry.size = (entry.key_size + 1 + rlw_varint_size(entry.tensor.sizes.whole)
                       + entry.tensor.sizes.whole)
         draft.body += 1 + rlw_varint_size(entry.size) + entry.size
-    draft.total = 1 + rlw_varint_size(draft.body) + draft.body
+    draft.total = (rlw_varint_size(draft.member << 3) + rlw_varint_size(draft.body)
+                   + draft.body)
     if draft.total > maxima.most.message:
         raise LimitExceeded("message", maxima.most.message, draft.total)
     return 0
@@ -133,15 +149,16 @@ cdef int _write(const Draft *draft, uint8_t *to, list views) except -1:
     cdef const Tensor *tensor
     cdef const uint8_t *start = to
     cdef Py_ssize_t i
-    to[0] = STEP_TAG
-    to = rlw_store_varint(to + 1, draft.body)
+    to = rlw_store_varint(to, draft.member << 3 | RLW_WIRE_BYTES)
+    to = rlw_store_varint(to, draft.body)
     to = _put(to, draft.fixed.start, draft.cut)
     for i in range(draft.count):
         entry = &draft.entries[i]
         tensor = &entry.tensor
         to[0] = draft.map_tag
         to = rlw_store_varint(to + 1, entry.size)
-        to = _put(to, entry.key, entry.key_size)
+        to = _put(to, <const uint8_t *> entry.room if entry.key == NULL else entry.key,
+                  entry.key_size)
         to[0] = VALUE_TAG
         to = rlw_store_varint(to + 1, tensor.sizes.whole)
         if views is None or not is_memory(tensor, REFERENCED):

@@ -122,7 +122,7 @@ TOO_MUCH = [
     (d.DestroyWorldRequest("abc"), Limits(string=2), "string", 3),
     (d.ResetRequest({"äb": 1}), Limits(string=2), "string", 3),
     (d.DestroyWorldRequest("abc"), Limits(message=6), "message", 7),
-    (d.StepRequest({1: bytearray(50)}), Limits(message=20), "message", 57),
+    (d.StepRequest({1: bytearray(50)}), Limits(message=20), "message", 65),
     (d.StepRequest({1: np.zeros((1, 1, 1))}), Limits(dims=2), "dims", 3),
 ]
 
