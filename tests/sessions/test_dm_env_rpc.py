@@ -11,6 +11,7 @@ from hypothesis.strategies import integers, sampled_from
 
 from rlwire import errors
 from rlwire.codecs import dm_env_rpc as d
+from rlwire.limits import Limits
 from rlwire.sessions.dm_env_rpc import (
     REQUESTS,
     Code,
@@ -275,11 +276,13 @@ def test_unrequested_and_empty_replies_are_protocol_errors():
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-@pytest.mark.parametrize("message", [b"\xff", b"\x1a\x05\x08", b"\x0a\x01"])
-def test_invalid_responses_close_the_client(message, by_name):
-    client = client_in(RUNNING)
+@pytest.mark.parametrize("message", [b"\xff", b"\x1a\x05\x08", b"\x0a\x01", bytes(301)])
+def test_invalid_and_too_long_responses_close_the_client(message, by_name):
+    client = client_in(RUNNING, limits=Limits(received=300))
     client.send(d.Step() if by_name else d.StepRequest())
-    raised(errors.DecodeError, client.receive, message)
+    caught = raised((errors.DecodeError, errors.LimitExceeded), client.receive, message)
+    if len(message) > 300:
+        assert (caught.limit, caught.size) == ("received", 301)
     assert client.closed
     assert client.pending == 0
     assert "closed" in str(raised(errors.LocalProtocolError, client.send, d.Step()))
@@ -364,13 +367,14 @@ def test_replaced_payload_is_not_expanded():
 
 
 @pytest.mark.each("state", OPEN)
-def test_malformed_request_gets_an_error_reply(state):
-    server = server_in(state)
+def test_malformed_or_oversized_request_gets_an_error_reply(state):
+    server = server_in(state, limits=Limits(received=300))
     for message, code, words in (
         (b"", Code.INVALID_ARGUMENT, "no payload.* create_world"),
         (b"\xff", Code.INVALID_ARGUMENT, "byte"),
         (b"\x0a\x01", Code.INVALID_ARGUMENT, "byte"),
         (b"\x1a\x05\x08", Code.INVALID_ARGUMENT, "byte"),
+        (bytes(301), Code.RESOURCE_EXHAUSTED, "301.* received=300"),
     ):
         status = refusal(server, message)
         assert status.code == code

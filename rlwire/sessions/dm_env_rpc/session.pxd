@@ -4,6 +4,7 @@ from rlwire.sessions.layer cimport Layer
 
 cdef class _DmEnvRpcSession(Layer):
     cdef object _node, _limits, _copy
+    cdef Py_ssize_t _received
     cdef bint _check_bounds
     cdef readonly object actions, observations, world_name
 

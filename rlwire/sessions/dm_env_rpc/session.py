@@ -81,6 +81,7 @@ class _DmEnvRpcSession(Layer):
         self, *, limits: Limits | None = None, copy: bool | None = True, check_bounds: bool = True
     ) -> None:
         self._limits = DEFAULT if limits is None else limits
+        self._received = self._limits.received
         self._copy = copy
         self._check_bounds = check_bounds
         self.actions: codec.SpecManager | None = None
@@ -125,6 +126,10 @@ class _DmEnvRpcSession(Layer):
     def _outcome(self, kind: str, world: str) -> str:
         elsewhere = kind in ("reset_world", "destroy_world") and world != self.world_name
         return "done elsewhere" if elsewhere else "done"
+
+    def _check_size(self, message: Buffer) -> None:
+        if len(message) > self._received:
+            raise LimitExceeded("received", self._received, len(message))
 
 
 class EncodedStep:
@@ -195,6 +200,8 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if not pending or pending[0] is not _STEP or observations is None:
             return self._receive_other(message)
         try:
+            if len(message) > self._received:
+                self._check_size(message)
             decoded = decode_step_response(
                 observations, message, copy=self._copy, unshared=_is_unshared(message)
             )
@@ -237,6 +244,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if self.closed:
             raise LocalProtocolError("the session is closed")
         try:
+            self._check_size(message)
             response = codec.decode_response(message, copy=self._copy, limits=self._limits)
         except RlwireError:
             self._close()
@@ -333,6 +341,8 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         if not node.joined or self._asked is not None or self._refusal is not None:
             return self._receive_other(message)
         try:
+            if len(message) > self._received:
+                self._check_size(message)
             decoded = decode_step_request(
                 self.actions,  # type: ignore[arg-type]
                 message,
@@ -397,6 +407,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         if self.pending:
             raise LocalProtocolError("cannot receive: the last request is not answered yet")
         try:
+            self._check_size(message)
             kind = codec.request_kind(message, limits=self._limits)
             # Check before decoding: a step may have no specs yet, and few bytes may expand to many.
             request = None
