@@ -6,6 +6,7 @@ clients. Here the policy has its own thread.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -21,7 +22,6 @@ from rlwire.errors import describe
 from rlwire.limits import DEFAULT
 from rlwire.openpi.options import OpenPIServerOptions
 from rlwire.serving.serving import AnyConnection, Service, StreamServer
-from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Failure, OpenPIServerSession, Undecoded
 from rlwire.sessions.passwords import PasswordCheck
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 Infer: TypeAlias = Callable[[Any], Any]
 
-# From this size on observations are decoded off the loop: without arrays it takes up to 0.1 s.
+# Observations of this many bytes are decoded in a thread: without arrays it takes up to 0.1 s.
 _LARGE = 512 * 1024
 
 
@@ -106,6 +106,7 @@ class _PolicyService(Service[AnyConnection]):
     speech: Callable[[], OpenPIServerSession]
     socket: dict[str, Any]
     workers: PolicyThreads | None = None
+    decoders: PolicyThreads | None = None
     log: RateLimitedLog = dataclasses.field(default_factory=lambda: RateLimitedLog(logger))
     actions: int = 0
     failures: int = 0
@@ -125,11 +126,13 @@ class _PolicyService(Service[AnyConnection]):
 
     def set_up_process(self) -> None:
         if self.count is not None:
-            self.workers = PolicyThreads(max(1, self.count))  # with 0 it only decodes
+            self.workers = PolicyThreads(self.count) if self.count else None
+            self.decoders = PolicyThreads(1, "decoder")
 
     def tear_down_process(self) -> None:
-        if self.workers is not None:
-            self.workers.stop()
+        for workers in (self.workers, self.decoders):
+            if workers is not None:
+                workers.stop()
         self.log.flush()
 
 
@@ -142,13 +145,17 @@ class _PolicyHandler:
         self._took: float | None = None  # seconds of the previous exchange
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | DeferredReply:
-        service, workers = self._service, self._service.workers
+        service = self._service
         begun = time.perf_counter()
-        if workers is not None:
-            if service.count:
-                return workers.submit(self._inferred, observation, begun).then(self._made)
-            if isinstance(observation, Undecoded):
-                return workers.submit(observation).then(self._made, begun)
+        if isinstance(observation, Undecoded):
+            assert service.decoders is not None
+            if service.workers is None:
+                return service.decoders.submit(observation).then(self._made, begun)
+            reply = DeferredReply()
+            service.decoders.submit(self._decode, observation, begun, reply)
+            return reply.then(self._made)
+        if service.workers is not None:
+            return service.workers.submit(self._inferred, observation, begun).then(self._made)
         with service.turn:
             return self._made(begun, observation, None)
 
@@ -163,11 +170,17 @@ class _PolicyHandler:
     def close(self) -> None:
         """Do nothing: the policy's threads drop cancelled replies."""
 
-    def _inferred(self, observation: dict[str, Any] | Undecoded, begun: float) -> _Reply:
+    def _decode(self, observation: Undecoded, begun: float, reply: DeferredReply) -> None:
+        workers = self._service.workers
+        try:
+            if workers is not None and not reply.cancelled():
+                workers.submit(self._inferred, observation(), begun, reply=reply)
+        except Exception as error:
+            reply.fail(error)
+
+    def _inferred(self, observation: dict[str, Any], begun: float) -> _Reply:
         """Call the policy for an observation received at `begun`, in any thread."""
         service = self._service
-        if type(observation) is Undecoded:
-            observation = observation()
         try:
             called = time.perf_counter()
             action = service.infer(observation)
@@ -214,20 +227,25 @@ def resolve_policy(policy: Any) -> Infer:
 class PolicyThreads:
     """Daemon threads: `concurrent.futures` would wait for a call stuck in an accelerator."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, what: str = "policy") -> None:
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()  # or None, to stop
         self._count = count
         for number in range(count):
-            run_in_thread(f"rlwire policy {number}", self._work)
+            threading.Thread(target=self._work, name=f"rlwire {what} {number}", daemon=True).start()
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> DeferredReply:
-        """Return a reply that is set to ``call(*arguments)``, unless it is cancelled."""
-        reply = DeferredReply()
+    def submit(
+        self, call: Callable[..., Any], *arguments: Any, reply: DeferredReply | None = None
+    ) -> DeferredReply:
+        """Set the reply, by default a new one, to ``call(*arguments)``, unless it is cancelled."""
+        reply = DeferredReply() if reply is None else reply
         self._jobs.put((call, arguments, reply))
         return reply
 
     def stop(self) -> None:
-        """Stop the threads, after their current calls: the connections have cancelled others."""
+        """Stop the threads, each after its current call."""
+        while not self._jobs.empty():
+            with contextlib.suppress(queue.Empty):  # taken by a thread
+                self._jobs.get_nowait()
         for _ in range(self._count):
             self._jobs.put(None)
 
