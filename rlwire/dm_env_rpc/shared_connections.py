@@ -132,7 +132,7 @@ class CallConnection:
         while not events:
             if self._closed or self._call.gone:
                 raise self._ended()
-            if shared.session.core.control_output:
+            if shared.session.core.control_output or self._call.waiting:
                 shared.connection.send_output()
             shared.receive()
         event = events.popleft()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rlwire._options import check_count, natural
-from rlwire.environments.batch import Batch, EndpointBatch, Shared
+from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Shared
 from rlwire.environments.columns import Columns
 from rlwire.environments.endpoint import OLD_API, SHARED
 from rlwire.environments.loading import load_environment
@@ -238,16 +238,18 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self, indices: Iterable[int], name: str, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
         """Return an attribute of some environments; if it is callable, call it."""
+        chosen = list(indices)
+        return self._call(name, {index: (args, kwargs) for index in chosen}, chosen)
+
+    def _call(
+        self, name: str, given: Mapping[int, Arguments], chosen: Sequence[int]
+    ) -> tuple[Any, ...]:
         self._check_done()
         self._doing = "call"
-        chosen = list(indices)
-        given = dict.fromkeys(chosen, (args, kwargs))
-        results: dict[int, Any] = {}
+        results: list[Any] = []
         try:
             for start, part in self._parts:
-                called = [given.get(start + at) for at in range(part.size)]
-                if any(called):
-                    results.update(enumerate(part.call(name, called), start))
+                results += part.call(name, [given.get(start + at) for at in range(part.size)])
         except Exception:
             self._doing = ""
             raise
@@ -262,8 +264,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ValueError(f"{name}: expected {self.num_envs} values, not {len(values)}")
-        for index, value in enumerate(values):
-            self.call_some([index], "set_wrapper_attr", name, value)
+        given: dict[int, Arguments] = {i: ((name, value), {}) for i, value in enumerate(values)}
+        self._call("set_wrapper_attr", given, [])
 
     def render(self) -> tuple[Any, ...]:
         return self.call("render")

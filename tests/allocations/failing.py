@@ -270,13 +270,15 @@ def calls_rfb():
 
 def calls_streams():
     session = Told()
-    ready, updating = (
-        next(node for state, node in sessions._NODES.items() if state.name == name)
-        for name in ("READY", "UPDATING")
-    )
+    for name in ("init", "ready"):
+        session.replied(name)
+
+    def enter(command):
+        if session.command != command:
+            session.replied(command or "action")
 
     def hear(wire, chunk):
-        session._enter(ready)
+        enter(None)
         core = StreamCore(session, "", TIMES)
         data = memoryview(wire)
         event = NOTHING
@@ -289,7 +291,7 @@ def calls_streams():
         return event
 
     def say(reply, piece):
-        session._enter(updating)
+        enter("update")
         core = StreamCore(session, "", TIMES)
         core.put(reply)
         waiting = core.waiting

@@ -77,6 +77,31 @@ def test_lost_shared_connection_truncates_all_its_episodes():
         assert not envs.step(np.ones(3, np.int64))[3].any()
 
 
+class LargeAction(gymnasium.Env):
+    """An environment whose action is larger than the server's window."""
+
+    observation_space = gymnasium.spaces.Box(0, 2**24, (1,), np.float64)
+    action_space = gymnasium.spaces.Box(0, 255, (2**20, 6), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1), {}
+
+    def step(self, action):
+        return np.array([action.sum(dtype=np.float64)]), 0.0, False, False, {}
+
+
+def test_action_over_the_window_is_sent_on_a_shared_connection_without_a_flush():
+    with (
+        rlwire.serve(LargeAction, "dm-env-rpc://127.0.0.1:0", workers="asyncio") as server,
+        rlwire.make_vec(server.url, 2) as envs,
+    ):
+        assert server.statistics()["open"] == 1
+        envs.reset()
+        (stepped,) = envs.call_some([0], "step", np.ones((2**20, 6), np.uint8))
+        assert stepped[0] == 6 * 2**20
+
+
 def test_large_observations_on_a_shared_connection_are_intact():
     class Frames(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(0, 255, (210, 160, 3), np.uint8)

@@ -290,15 +290,13 @@ class Http2(Http2Core):
     def receive(self, frame):
         messages = [each[1] for each in super().receive(frame) if each is not None]
         event, self.frame_event = self.frame_event, None
-        if isinstance(event, events.HeaderBlock):
+        if isinstance(event, events.Frame) and event.kind == http2.HEADERS:
             if event.number not in self.streams and len(self.streams) < 4:
                 self.add(Stream(event.number))
         elif isinstance(event, events.StreamFailed):
             if event.number in self.streams:
                 self.drop(self.streams[event.number])
             event = event.number, type(event.error), str(event.error)
-        elif isinstance(event, events.StreamEnded):
-            event = event.stream.number
         if event is not None:
             self.told.append(event)
         return messages

@@ -159,6 +159,8 @@ cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str fi
 
 
 cdef cnp.ndarray _array_of(object value, str field):
+    if isinstance(value, cnp.ndarray):
+        return value
     if isinstance(value, (list, tuple, _np_generic)):
         try:
             return np.asarray(value)

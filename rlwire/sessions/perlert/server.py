@@ -133,10 +133,8 @@ class Instance:
         lobby, session = self.lobby, self.session
         if not lobby.leases:
             raise LocalProtocolError(f"{self} cannot start: no client is registered")
-        if lobby.not_ready:
-            raise LocalProtocolError(
-                f"{self} cannot start: not ready are {', '.join(lobby.not_ready)}"
-            )
+        if waiting := [lease.key for lease in lobby.leases.values() if not lease.ready]:
+            raise LocalProtocolError(f"{self} cannot start: not ready are {', '.join(waiting)}")
         if session.rollout_port is None:
             raise LocalProtocolError(f"{self} cannot start: rollout_port is not set")
         lobby.start(session.rollout_port, now)
