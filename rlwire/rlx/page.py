@@ -58,6 +58,7 @@ class RLXPageServer(StreamServer):
     """
 
     scheme = "rlx-ws"
+    guards = "TLS or a check"
 
     @with_options(RLXPageOptions)
     def __init__(self, agent: Any, options: RLXPageOptions) -> None:
@@ -224,9 +225,9 @@ class _PageAgent:
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         arrays = self._page.service.arrays
         try:
-            self._rules.check(message)
             if arrays != "lists" and "state" in message:
                 message["state"] = arrays_of(message["state"], arrays)
+            self._rules.check(message)  # last: a command that it accepts needs a reply
         except RlwireError as error:
             return _error(error)
         reply = self._handler.answer(message)

@@ -145,6 +145,7 @@ def test_lists_of_a_state_become_arrays(serve, arrays):
         assert page.act(0, [[1, 2], [3, 4]]) == [[0, 0.25, 0.5], [0.75, 1, 1.25]]
         if arrays == "float32":
             assert "too large" in page.error(0, command="update", state=[1e300])
+            assert page.ask(sid=0, command="reset")["response"] == "done"
     assert getattr(seen[0], "dtype", "lists") == arrays
     assert np.array_equal(seen[0], [[1, 2], [3, 4]])
 
