@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
@@ -64,15 +64,9 @@ class Workers:
         # Before multiprocessing's own exit handler, which would wait for the workers without limit.
         atexit.register(self.stop)
         track(self)
-        with on_error(self.stop):
-            resource_tracker.ensure_running()  # its start would unblock SIGINT
-            # In the processes and the threads too: an early Ctrl-C would print a traceback there.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                for number in range(count):
-                    self._slots.append(_WorkerSlot(number, (self._listener, target, tuple(args))))
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with on_error(self.stop), _sigint_blocked():
+            for number in range(count):
+                self._slots.append(_WorkerSlot(number, (self._listener, target, tuple(args))))
 
     @property
     def pids(self) -> list[int]:
@@ -127,22 +121,25 @@ class _WorkerSlot:
         self.control: Any = None
         self._task = task
         self._lock = threading.Lock()  # once `ask_to_stop` had it, no process starts
-        self._launch()
-        self._watcher = Worker(self._watch, f"rlwire worker {number}").start()
+        self._watcher = Worker(self._watch, f"rlwire worker {number}")
+        with self._lock:  # the thread first: without one, nothing would end the process
+            self._watcher.start()
+            with on_error(lambda: self._watcher.stop(0)):
+                self._launch()
 
     def _launch(self) -> None:
         context = multiprocessing.get_context("spawn")
         theirs, ours = context.Pipe(duplex=False)
-        name = f"rlwire worker {self.number}"
-        process = context.Process(target=_work, args=(theirs, *self._task), name=name)
-        with theirs, on_error(ours.close):
+        process = context.Process(target=_work, args=(theirs, *self._task), name=self._watcher.name)
+        with theirs, on_error(ours.close), _sigint_blocked():
             process.start()
         self.process, self.control = process, ours
 
     def _watch(self, worker: Worker) -> None:
         wait, started = _FIRST_DELAY, monotonic()
         while True:
-            process = self.process
+            with self._lock:
+                process = self.process
             if process is not None:
                 process.join()
                 if monotonic() - started > _LONGEST_DELAY:
@@ -192,6 +189,17 @@ class _WorkerSlot:
         process, self.process = self.process, None
         if process is not None:
             process.close()
+
+
+@contextlib.contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Block SIGINT while a process starts: an early Ctrl-C would print a traceback there."""
+    resource_tracker.ensure_running()  # its start would unblock SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[Any, ...]) -> None:
