@@ -26,7 +26,6 @@ from PIL import Image
 from rlwire.codecs.http2 import frames as http2
 from rlwire.errors import RlwireError, quoted, shown
 from rlwire.recording import files
-from rlwire.recording.dissecting import leaves
 from rlwire.recording.messages import Budget, Packet
 from rlwire.recording.reading import Message, messages
 from rlwire.recording.tapping import tap
@@ -205,7 +204,7 @@ class _Seen:
                 self._values[brief(where.part(decoded.value), 40)] = None
         if where.path and self._read < LISTED and len(self._paths) < LISTED:
             self._read += 1
-            self._paths.update(dict(itertools.islice(leaves(decoded.value), LISTED)))
+            self._paths.update(itertools.islice(_paths(decoded.value), LISTED))
         last, number = self._last, message.packet.connection.number
         last["connection"] = max(last["connection"], number)
         for each in message.positions:
@@ -230,7 +229,7 @@ class _Seen:
         path = given.where.path
         if path and not self._fulfilled:
             values = f"{path!r} has values such as {', '.join(self._values)}"
-            missing = f"no message has {path!r}{_near(path, self._paths - {''})}"
+            missing = f"no message has {path!r}{_near(path, self._paths)}"
             hints.append(values if self._values else missing)
         if given.since > self._time:
             until = "" if given.until == math.inf else " up to --to"
@@ -242,6 +241,14 @@ def _near(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, map(str, names), 3, 0.5)
     known = near or sorted(names)[:10]
     return f"; {'the nearest are' if near else 'there are'} {shown(', '.join(known), 200)}"
+
+
+def _paths(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of a value's parts, as `condition` reads them."""
+    for key, each in _items(value):
+        inner = f"{path}[{key}]" if isinstance(value, list) else f"{path}.{key}".lstrip(".")
+        yield inner
+        yield from _paths(each, inner)
 
 
 def _filtered(given: argparse.Namespace, found: Iterable[Message], seen: _Seen) -> _Found:

@@ -136,6 +136,7 @@ def test_inspect_shows_transport_frames_on_request(inspect):
         ("--episode 77", "the last episode is "),
         ("--connection 5", "the last connection is 1"),
         ("--where step.actoins.action", "step.actions.action"),
+        ("--where step.actoins", "step.actions, "),
         (
             "--where step.actions.action==9",
             "'step.actions.action' has values such as int64[2] 0 0, ",
