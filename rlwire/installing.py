@@ -10,13 +10,13 @@ from typing import Any
 __all__ = ["LIBRARIES", "install", "uninstall"]
 
 # By import name (for RLlib, "rllib"): a function that replaces the codec and returns a stack that
-# undoes it, and the package to install.
+# undoes it, the package to install, and a module that is needed besides the library.
 LIBRARIES = {
-    "dm_env_rpc": ("rlwire.dm_env_rpc.drop_in:replace", "dm_env_rpc"),
-    "msgpack_numpy": ("rlwire.msgpack_numpy:replace_msgpack_numpy", "msgpack-numpy"),
-    "openpi_client": ("rlwire.msgpack_numpy:replace_openpi_client", "openpi-client"),
-    "lerobot": ("rlwire.lerobot:replace_lerobot", "lerobot"),
-    "rllib": ("rlwire.rllink.drop_in:replace", "'ray[rllib]'"),
+    "dm_env_rpc": ("rlwire.dm_env_rpc.drop_in:replace", "dm_env_rpc", "dm_env_rpc"),
+    "msgpack_numpy": ("rlwire.msgpack_numpy:replace_msgpack_numpy", "msgpack-numpy", "msgpack"),
+    "openpi_client": ("rlwire.msgpack_numpy:replace_openpi_client", "openpi-client", "msgpack"),
+    "lerobot": ("rlwire.lerobot:replace_lerobot", "lerobot", "torch"),
+    "rllib": ("rlwire.rllink.drop_in:replace", "'ray[rllib]'", "ray"),
 }
 
 _lock = threading.Lock()
@@ -25,7 +25,7 @@ _installed: dict[str, tuple[ExitStack, dict[str, Any]]] = {}
 
 def install(library: str, **options: Any) -> None:
     """Make `library` use rlwire's codec; see `rlwire.install`."""
-    replace, package = _drop_in(library)
+    replace, package, needed = _drop_in(library)
     with _lock:
         if library in _installed:
             before = _installed[library][1]
@@ -35,8 +35,11 @@ def install(library: str, **options: Any) -> None:
         try:
             _installed[library] = pkgutil.resolve_name(replace)(**options), options
         except ModuleNotFoundError as error:
-            why = f"{error.name} is not installed: pip install {package}"
-            raise ImportError(why, name=error.name) from None
+            missing = (error.name or "").partition(".")[0]
+            if missing not in (library, needed):
+                raise
+            why = f"{missing} is not installed: pip install {package}"
+            raise ImportError(why, name=missing) from None
 
 
 def uninstall(library: str) -> None:
@@ -47,7 +50,7 @@ def uninstall(library: str) -> None:
             _installed.pop(library)[0].close()
 
 
-def _drop_in(library: str) -> tuple[str, str]:
+def _drop_in(library: str) -> tuple[str, str, str]:
     if not isinstance(library, str) or library not in LIBRARIES:
         known = ", ".join(map(repr, LIBRARIES))
         raise ValueError(f"no drop-in for {library!r}; expected one of {known}")

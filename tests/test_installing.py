@@ -53,6 +53,14 @@ def test_install_names_a_missing_library(name, tmp_path):
     assert "pip install" in done.stdout
 
 
+@pytest.mark.parametrize(("module", "named"), [("absent", False), ("torch.absent", True)])
+def test_install_raises_the_error_of_another_missing_module(module, named, monkeypatch):
+    monkeypatch.setitem(LIBRARIES, "lerobot", (f"{module}:replace", "lerobot", "torch"))
+    caught = raised(ImportError, install, "lerobot")
+    assert caught.name == module.partition(".")[0]
+    assert ("pip install lerobot" in str(caught)) == named
+
+
 def test_rlwire_import_loads_no_replaced_library(tmp_path):
     program = (
         "import sys, rlwire; "
