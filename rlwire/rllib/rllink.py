@@ -33,7 +33,6 @@ from ray.rllib.env.external.env_runner_server_for_external_inference import (
 )
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-from ray.rllib.utils.numpy import convert_to_numpy
 
 __all__ = ["ModulePolicy", "RLlinkEnvRunner"]
 
@@ -142,7 +141,7 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
 
     def _publish(self) -> None:
         if self.server is not None:
-            weights = convert_to_numpy(self.module.get_state())
+            weights = _arrays(self.module.get_state())
             self.server.set_state(SetState(self._weights_seq_no, {_MODULE: weights}))
 
 
@@ -170,3 +169,9 @@ class ModulePolicy:
             batch = {Columns.OBS: torch.as_tensor(np.asarray(observation, np.float32)[None])}
             inputs = self._module.forward_exploration(batch)[Columns.ACTION_DIST_INPUTS][0]
         return sampled(inputs.numpy(), self._random)
+
+
+def _arrays(state: Any) -> Any:
+    if isinstance(state, Mapping):
+        return {name: _arrays(part) for name, part in state.items()}
+    return state.detach().cpu().numpy() if isinstance(state, torch.Tensor) else state

@@ -140,8 +140,11 @@ class RLlibServer(BackgroundServer):
     def __init__(self, name: str, options: RLlibServerOptions) -> None:
         url, runners, config = parse_url(options.url), options.runners, options.config
         listening = dict(options.listening or {})
-        # Before Ray starts: raises for invalid options, and for protocols without `listen`.
-        resolve(url, "listener", listening)
+        if url.protocol.caller != "environment" or url.scheme == "rllink":
+            raise ValueError(
+                f"{url.shown}: expected rlx:// or openpi://, where environments connect"
+            )
+        resolve(url, "listener", listening)  # raises for invalid options, before Ray starts
         if url.unix is not None and runners > 1:
             raise ValueError(
                 f"{url.shown}: a unix socket serves one runner, not {runners}: use ports"
