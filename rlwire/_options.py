@@ -121,12 +121,14 @@ def _secret_file(path: str) -> str:
 
 
 def _secret_variable(name: str) -> str:
-    return _secret(os.environ.get(name, ""), name)
+    if name not in os.environ:
+        raise ValueError(f"environment variable {name} is not set")
+    return _secret(os.environ[name], name)
 
 
 def _secret(written: str, where: str) -> str:
     if not written.strip():
-        raise ValueError(f"the secret in {where} is empty or missing")
+        raise ValueError(f"the secret in {where} is empty")
     return written.strip()
 
 
