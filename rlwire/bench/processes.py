@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from rlwire.errors import EncodeError, LimitExceeded, MissingExtra, RlwireError, on_error
+from rlwire.errors import EncodeError, LimitExceeded, MissingExtra, RlwireError, describe, on_error
 from rlwire.serving.stopping import keep_signals
 from rlwire.serving.threads import run_in_thread
 
@@ -97,7 +97,7 @@ def _processes() -> Any:
 class ServerProcess:
     """A server in a process of its own, which ends with its parent.
 
-    If it has ended, errors in its block name the reason.
+    If it has ended, errors in its block name the reason; network errors always name the server.
     """
 
     def __init__(
@@ -140,9 +140,10 @@ class ServerProcess:
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         try:
-            lost = isinstance(error, (RlwireError, OSError, EOFError))
-            if lost and (reason := self.exit_reason()):
-                raise BenchError(reason) from error
+            if isinstance(error, (RlwireError, OSError, EOFError)):
+                reason = self.exit_reason()
+                if reason or not isinstance(error, RlwireError):
+                    raise BenchError(reason or f"{self.name}: {describe(error)}") from error
         finally:
             self.stop()
 
