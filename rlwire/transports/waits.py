@@ -200,7 +200,8 @@ class ClientBase:
 
     def _connected(self) -> Any:
         if self._connection is None:
-            raise ConnectionClosed(f"{self} is not connected")
+            state = "closed" if self._connections else "not connected"
+            raise ConnectionClosed(f"{self} is {state}")
         return self._connection
 
     def _count(self, connection: _T) -> _T:
