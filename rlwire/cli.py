@@ -154,6 +154,9 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     parser.add_argument("target", metavar="TARGET", help=f"{target}: {names}")
     parser.add_argument("url", metavar="URL", help=f"{where}; its query may have options too")
     levels = "level of the log on standard error (default: INFO)"
+    for flag in ("--log-level", "--drain", "--episodes"):
+        if sum(word.partition("=")[0] == flag for word in arguments) > 1:
+            parser.error(f"{flag} is given twice")
     add = parser.add_argument
     add("--log-level", choices=_LEVELS, default="INFO", metavar="|".join(_LEVELS), help=levels)
     if side == "server":
