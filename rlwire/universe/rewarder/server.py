@@ -155,6 +155,7 @@ class RewarderServer(StreamServer):
         )
         self._connections.session()  # raises now if an argument is invalid
         super().__init__(self._connections, options)
+        self.guards = "TLS or a password of its own"
         self._guarded = self._encrypted or self.auth not in (None, PASSWORD)
         self._on_action = options.on_action
         self.limits, self.log = self._runtime.limits, self._connections.log
