@@ -289,8 +289,9 @@ class RewarderClientBase(PushClient, ClientBase):
             EncodeError, LimitExceeded: it cannot be encoded, or too many bytes are unsent.
             ConnectionClosed: the connection is closed.
         """
+        action = tuple(events)  # without the lock, since it may run the caller's code
         with self._lock:
-            self._post(tuple(events))
+            self._post(action)
 
     def send(self, message: AgentAction | UnknownMessage) -> None:
         """Send an action, or a message with a method of your own; raises as `act`."""
@@ -335,6 +336,7 @@ class RewarderClientBase(PushClient, ClientBase):
     def statistics(self) -> dict[str, int]:
         """Return the counts of all clients, ``stale`` pushes, ``late`` replies, and others."""
         with self._lock:
+            self._poll()
             return {**super().statistics(), **self.session.statistics()}
 
 
@@ -439,6 +441,8 @@ class RewarderClient(Blocking, RewarderClientBase):
     def _poll(self) -> None:
         if self._reader is not None:
             self._reader.poll()
+        elif isinstance(self.error, LocalProtocolError):  # in a forked child
+            self._check()
 
     def _wake(self) -> None:
         with self._woken:

@@ -22,6 +22,10 @@ def test_forked_child_cannot_use_the_parents_client_and_server(answering, join):
             lambda: client.act([]),
             lambda: client.reset(timeout=1),
             lambda: client.ping(1),
+            client.peek,
+            client.unknown,
+            client.statistics,
+            client.has_arrived,
         )
         texts = [str(raised(LocalProtocolError, call)) for call in calls]
         client.close()

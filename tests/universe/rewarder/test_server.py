@@ -34,6 +34,21 @@ def test_actions_are_received_by_the_server(answering, join):
     assert client.ping() > 0  # it goes on
 
 
+def test_action_is_read_without_the_clients_lock(answering, join):
+    client = join(answering())
+    free = []
+
+    def events():
+        other = threading.Thread(target=client.peek, daemon=True)
+        other.start()
+        other.join(10)
+        free.append(not other.is_alive())
+        yield "KeyEvent", 97, True
+
+    client.act(events())
+    assert free == [True]
+
+
 def test_queued_resets_are_accepted_and_rejected(serving, join):
     server = serving(rate=30)
     client = join(server)
