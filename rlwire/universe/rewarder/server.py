@@ -430,8 +430,8 @@ class RewarderService(Service[AsyncConnection]):
     _pair: tuple[socket.socket, socket.socket] | None = None  # wakes its borrower
     _loop: asyncio.AbstractEventLoop | None = None  # while it serves
     _thread: int = 0
-    # Pushes for sessions whose connections are opening.
-    _opening: WeakKeyDictionary[RewarderServerSession, list[Push]] = field(
+    # Pushes for sessions whose connections are opening; None after too many.
+    _opening: WeakKeyDictionary[RewarderServerSession, list[Push] | None] = field(
         default_factory=WeakKeyDictionary
     )
     # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
@@ -474,7 +474,9 @@ class RewarderService(Service[AsyncConnection]):
         self.clients[session] = connection
         kind = "observer" if session.observer else "agent"
         self.log.info("%s: connected, %s", connection.peer, kind)
-        for push in self._opening.pop(session):
+        if (missed := self._opening.pop(session)) is None:
+            self._drop(connection)
+        for push in missed or ():
             self.messages += 1
             self._post(push, (connection,))
         return handler
@@ -613,8 +615,12 @@ class RewarderService(Service[AsyncConnection]):
             return
         self.pushes += 1
         self.messages += len(self.clients)
-        for missed in self._opening.values():  # for an iteration or two of the loop
-            missed.append(what)
+        if self._opening:
+            for session, missed in self._opening.items():
+                if missed is not None:
+                    missed.append(what)
+                    if len(missed) > _BATCH or sum(push.size for push in missed) > self._backlog:
+                        self._opening[session] = None
         self._post(what, list(self.clients.values()))
 
     def _post(self, what: Any, clients: Iterable[AsyncConnection]) -> None:
