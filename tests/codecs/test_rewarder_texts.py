@@ -39,11 +39,11 @@ MESSAGES = st.one_of(
 @given(MESSAGES, st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**70))
 def test_written_text_has_the_values_of_the_general_way(message, sent_at, number):
     if isinstance(message, r.EnvReward):
-        text = texts.write(3, number, sent_at, "1", message.reward, message.done)
+        text = texts.write(3, number, sent_at, "1", (message.reward, message.done, {}))
     elif isinstance(message, r.AgentAction):
-        text = texts.write(2, number, sent_at, "1", message.action)
+        text = texts.write(2, number, sent_at, "1", (message.action,))
     else:
-        text = texts.write(1, number, sent_at, "1", message.observation)
+        text = texts.write(1, number, sent_at, "1", (message.observation,))
     if text is None:
         return
     marked = message.with_headers(sent_at=sent_at, message_id=number, episode_id="1")
@@ -55,13 +55,13 @@ def test_written_text_has_the_values_of_the_general_way(message, sent_at, number
 
 
 def test_frequent_messages_are_written_without_the_general_way():
-    assert texts.write(2, 1, SENT, None, (("KeyEvent", 97, True),)) is not None
-    assert texts.write(1, 1, SENT, "1", np.zeros((84, 84), np.uint8)) is not None
-    assert texts.write(3, 1, SENT, "1", 0.5, True) is not None
+    assert texts.write(2, 1, SENT, None, ((("KeyEvent", 97, True),),)) is not None
+    assert texts.write(1, 1, SENT, "1", (np.zeros((84, 84), np.uint8),)) is not None
+    assert texts.write(3, 1, SENT, "1", (0.5, True, {})) is not None
     for events in ((), ((),), ("A",), (("A", math.nan),), (("A", None),), (("A" * 2000,),)):
-        assert texts.write(2, 1, SENT, None, events) is None
-    assert texts.write(1, 1, SENT, "1", np.array([math.nan])) is None
-    assert texts.write(3, 1, math.inf, "1", 0.5, True) is None
+        assert texts.write(2, 1, SENT, None, (events,)) is None
+    assert texts.write(1, 1, SENT, "1", (np.array([math.nan]),)) is None
+    assert texts.write(3, 1, math.inf, "1", (0.5, True, {})) is None
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,17 @@ def test_frequent_messages_are_written_without_the_general_way():
 def test_frequent_text_over_a_limit_is_not_written(message, limits):
     with pytest.raises(LimitExceeded):
         messages.encode(message, sent_at=SENT, message_id=1, limits=limits)
+
+
+def test_only_an_empty_dictionary_is_written_as_no_info():
+    for info, expected in (({}, {}), (None, None), ((), []), (np.zeros(2), [0.0, 0.0])):
+        text = messages.encode(r.EnvReward(1.0, False, info=info))
+        assert json.loads(text)["body"]["info"] == expected
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="up to 32 dimensions")
+def test_array_of_many_dimensions_counts_toward_the_depth_limit():
+    message = r.EnvObservation(np.zeros((1,) * 40), sent_at=SENT, message_id=1)
+    with pytest.raises(LimitExceeded):
+        messages.encode(message, limits=Limits(depth=40))
+    assert messages.encode(message).count(b"[") == 40

@@ -216,6 +216,7 @@ class _Text(Struct):
     body: Any = None
 
 
+_FREQUENT: Final = {EnvObservation: 1, AgentAction: 2, EnvReward: 3}  # their codes for `texts`
 _SHARED: Final = len(RewarderMessage.__struct_fields__)
 _MEMBERS: Final = ("method", "headers", "body")
 _KNOWN: Final = (
@@ -343,13 +344,9 @@ class MessageCodec:
         sent = sent if sent_at is None else sent_at
         number = number if message_id is None else message_id
         kind = type(message)
-        if parent is None and runtime is None and not (others or fields or members):
-            data = None
-            if kind is EnvObservation or kind is AgentAction:
-                code = 1 if kind is EnvObservation else 2
-                data = self.write_plain(code, number, sent, episode_id, own[0])
-            elif kind is EnvReward and not own[2]:
-                data = self.write_plain(3, number, sent, episode_id, own[0], own[1])
+        code = _FREQUENT.get(kind)
+        if code and parent is None and runtime is None and not (others or fields or members):
+            data = self.write_plain(code, number, sent, episode_id, own)
             if data is not None:
                 return data
         headers = _KnownHeaders(sent, number, episode_id, parent, runtime)
@@ -371,16 +368,10 @@ class MessageCodec:
             raise EncodeError(f"{message.method}: {error.reason}", path=error.path) from None
 
     def write_plain(
-        self,
-        code: int,
-        message_id: int | str | None,
-        sent_at: float | None,
-        episode_id: str | None,
-        value: Any,
-        done: bool | None = None,
+        self, code: int, message_id: Any, sent_at: Any, episode_id: Any, values: tuple[Any, ...]
     ) -> bytes | None:
         """Return the JSON of a message's values if they are plain, as `texts` says, else None."""
-        data = texts.write(code, message_id, sent_at, episode_id, value, done)
+        data = texts.write(code, message_id, sent_at, episode_id, values)
         limits = self._limits
         if data is None or len(data) > limits.message or limits.depth < _DEEPEST:
             return None
@@ -445,7 +436,7 @@ class MessageCodec:
         raise DecodeError("invalid values of a binary message")
 
 
-_DEEPEST: Final = 2 + 32  # levels of a text with an array
+_DEEPEST: Final = 2 + 32  # levels of a text with an array, as `texts` writes it
 _STRS: Final = frozenset((str,))
 _CODEC: Final = MessageCodec(DEFAULT)
 _codec_of: Final = functools.lru_cache(8)(MessageCodec)

@@ -77,8 +77,8 @@ cdef uint8_t *_put_events(uint8_t *to, const uint8_t *end, events):
     return _put(to, b"]]}}") if events else NULL
 
 
-cpdef bytes write(int code, number, sent_at, episode_id, value, done=None):
-    """Return the text of a message; None if it has others than plain values.
+cpdef bytes write(int code, number, sent_at, episode_id, tuple values):
+    """Return the text of a message with these values in its body; None if they are not plain.
 
     `code` is 1 for an observation, 2 for an action, as in binary messages, and 3 for a reward.
     """
@@ -86,6 +86,9 @@ cpdef bytes write(int code, number, sent_at, episode_id, value, done=None):
     cdef uint8_t *to = room
     cdef const uint8_t *end = room + ROOM
     cdef bytes array, text
+    value = values[0]
+    if code == 3 and (type(values[2]) is not dict or values[2]):
+        return None
     to = _put_value(
         to, end,
         b'{"method":"v0.env.observation","headers":{"sent_at":' if code == 1
@@ -98,11 +101,12 @@ cpdef bytes write(int code, number, sent_at, episode_id, value, done=None):
         to = _put_value(to, end, b',"episode_id":', episode_id)
     if code == 3:
         to = _put_value(to, end, b'},"body":{"reward":', value)
-        to = _put_value(to, end, b',"done":', done)
+        to = _put_value(to, end, b',"done":', values[1])
     if to == NULL or end - to < MARGIN:
         return None
     if code == 1:
-        array = text_of(value) if type(value) is cnp.ndarray else None
+        plain = type(value) is cnp.ndarray and cnp.PyArray_NDIM(<cnp.ndarray> value) <= 32
+        array = text_of(value) if plain else None  # for more, `messages` checks the depth
         if array is None:
             return None
         to = _put(to, b'},"body":{"observation":')
