@@ -263,7 +263,11 @@ class _TextLeaf:
         return str(int(value))
 
     def _read_integer(self, text: str) -> Any:
-        return self._read_array(text)[()]
+        try:
+            return self._read_array(text)[()]
+        except DecodeError:
+            expected = f"an integer of {self._dtype}"
+            raise DecodeError(f"{self._what} must be {expected}, not {quoted(text)}") from None
 
     def _prepare_text(self, value: Any) -> str:
         if not isinstance(value, str):

@@ -106,6 +106,17 @@ def test_decoder_rejects_invalid_action_texts(space, texts):
         assert isinstance(raised.value, DecodeError), text
 
 
+def test_errors_of_integer_actions_name_the_action_and_its_type():
+    action = SpaceText(spaces.Discrete(3), "the action", named=False)
+    named = SpaceText(spaces.Dict({"a": spaces.Discrete(3)}), "the action", named=True)
+    for text, facts in (("abc", ("the action", "integer", "'abc'")),
+                        (str(2**63), ("the action", "int64", str(2**63)))):  # fmt: skip
+        error = str(raised(DecodeError, action.from_text, text))
+        assert all(fact in error for fact in facts), error
+    error = str(raised(DecodeError, named.from_text, "a:x"))
+    assert all(fact in error for fact in ("the action", " a ", "integer", "x")), error
+
+
 @pytest.mark.parametrize("text", ["", "a:1", "b:1,2", "a:x,b:1,2", "a:1,b:1,2,3", "1,2,3"])
 def test_decoder_rejects_invalid_named_texts(text):
     space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 9, (2,), np.float64)})
