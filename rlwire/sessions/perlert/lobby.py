@@ -85,6 +85,8 @@ class Lobby:
         self._send = send
         self._at = at
         self.slots = dict(slots)
+        if not self.slots:
+            raise ValueError("an instance needs at least one slot")
         self.players = len(self.slots) if players is None else players
         if not 1 <= self.players <= len(self.slots):
             raise ValueError(f"players must be 1 to {len(self.slots)}, not {players!r}")

@@ -46,6 +46,11 @@ def test_tag_that_exceeds_the_lobby_datagram_limit_is_rejected():
     assert made.register(BOB, "a", "1", 1000.0) == "tag_too_long"
 
 
+def test_lobby_without_slots_is_rejected():
+    with pytest.raises(ValueError, match="slot"):
+        Made({})
+
+
 @given(st.data())
 def test_lobby_information_never_exceeds_the_datagram_limit(data):
     slots = data.draw(st.dictionaries(NAMES.filter(bool), NAMES, min_size=1, max_size=6))
