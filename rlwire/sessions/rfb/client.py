@@ -201,8 +201,9 @@ class RfbClientSession(ClientHandshake):
         if (width, height) == (framebuffer.width, framebuffer.height):
             return
         most = self._decoder.most
+        if width * height <= self._limits.pixels:  # `resize` rejects more
+            self._pay(_ALLOCATED * width * height)
         framebuffer.resize(width, height)
-        self._pay(_ALLOCATED * width * height)
         # Keep the used share of what the update may paint, and add the new size.
         self._spent = self._spent * self._decoder.most // most + width * height
         if self._spent > self._decoder.most:

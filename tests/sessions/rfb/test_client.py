@@ -322,6 +322,15 @@ def test_painted_pixels_and_resizes_are_rate_limited(kind, continuous):
     assert peer.session.closed
 
 
+def test_size_over_the_rate_limit_is_not_allocated():
+    peer = opened((256, 256), limits=Limits(pixels=2**16))
+    storm, most = STORMS["sizes"]
+    for number in range(most):
+        peer.feed(storm(number))
+    assert raised(LimitExceeded, peer.feed, storm(most)).limit == "painted"
+    assert peer.session.framebuffer.height == 256
+
+
 def test_session_sets_a_deadline_before_its_pixel_budget_is_spent():
     peer = opened((256, 256), limits=Limits(pixels=2**16))
     peer.core.check(100.0)
