@@ -155,14 +155,17 @@ class ReplyQueue:
     def run(self, work: Callable[[], None]) -> None:
         """Do the work in a helper thread, an idle one if possible."""
         self._work.put(work)
-        if self._idle:
+        if self._idle and self._wake.fileno() >= 0:  # not closed
             self._idle.pop()
         else:
             name = f"{self._name} helper"
             threading.Thread(target=self._help, name=name, daemon=True).start()
 
     def _help(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (work := self._work.get()) is not None or not self._work.empty():
+            if work is None:  # from `close`, before the work of a later call
+                self._work.put(None)
+                continue
             try:
                 work()
             except Exception:
@@ -173,6 +176,6 @@ class ReplyQueue:
 
     def close(self) -> None:
         """End the idle threads now, and the others when their work is done."""
-        self._work.put(None)
         self._wake.close()
         self._waker.close()
+        self._work.put(None)

@@ -1,6 +1,7 @@
 """Replies that come later, over each kind of server, from the loop's own thread and from others."""
 
 import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
@@ -10,7 +11,7 @@ import pytest
 from rlwire.errors import ConnectionClosed
 from rlwire.streams import NOTHING
 from rlwire.transports import tcp
-from rlwire.transports.deferred import DeferredReply
+from rlwire.transports.deferred import DeferredReply, ReplyQueue
 from tests.raising import raised
 from tests.transports.drivers import SERVERS, Echo, reset, serving
 from tests.waiting import eventually
@@ -144,3 +145,14 @@ def test_then_converts_the_result_of_a_deferred_reply():
     failed, error = DeferredReply().then(convert, "event"), KeyboardInterrupt()
     failed.fail(error)
     assert failed.result() == ("event", NOTHING, error)
+
+
+def test_reply_queue_does_work_after_its_end_and_keeps_no_thread():
+    replies, done = ReplyQueue("a peer"), []
+    replies.run(lambda: done.append("before"))
+    eventually(lambda: done == ["before"])
+    replies.close()
+    for number in range(3):
+        replies.run(lambda number=number: done.append(number))
+    eventually(lambda: sorted(done[1:]) == [0, 1, 2])
+    eventually(lambda: "a peer helper" not in [each.name for each in threading.enumerate()])
