@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import KW_ONLY, dataclass
 from types import EllipsisType
 from typing import Annotated, Any, Final, Literal
@@ -10,6 +11,15 @@ from rlwire import _options
 from rlwire.sessions.rfb.client import LOSSLESS
 from rlwire.transports.sockets import Timeouts
 from rlwire.urls import URL, Where
+
+
+def _key_action(written: str) -> tuple[str, Any]:
+    keys, _, action = written.rpartition("=")
+    try:
+        return keys, json.loads(action)
+    except ValueError:
+        raise ValueError(f"expected KEYS=ACTION, the action in JSON, not {written!r}") from None
+
 
 REWARDER_PORT: Final = 15900
 """The rewarder's port in the document."""
@@ -137,7 +147,7 @@ class UniverseServerOptions(_ViewOptions, EnvironmentRewarderOptions):
 
     address: URL | str = f"universe://127.0.0.1:{VNC_PORT}+{REWARDER_PORT}"
     _: KW_ONLY
-    keys: _options.Settings | None = None
+    keys: Annotated[dict[str, Any], _options.Parser(_key_action, "KEYS=ACTION")] | None = None
     play: Any = None
     frames: Literal["observation", "render"] | None = None
     page: Annotated[Any, _options.Parser(_options.flag, None)] = None

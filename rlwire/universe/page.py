@@ -88,6 +88,7 @@ class PageServer(StreamServer):
         if isinstance(address, int):
             address = Address(host, PORT if address is True else address)
         self._pages = _PageService(display, self, auth, about, origins)
+        self.counts = self._pages.counts
         super().__init__(
             self._pages, StreamServerOptions(parse(address), **{"timeout": _TIMEOUTS, **options})
         )
@@ -225,7 +226,9 @@ class _Page(Viewer):
                 part = frame[y : y + height, x : x + width]
                 Image.fromarray(part).save(picture, kind, compress_level=1)
                 self.showing = True
-                self.connection.post(struct.pack(">4H", *size, x, y) + picture.getvalue())
+                message = struct.pack(">4H", *size, x, y) + picture.getvalue()
+                self._service.counts.update(updates=1, bytes=len(message))
+                self.connection.post(message)
         except Exception as error:
             logger.info("%s: the pictures end: %s", self.peer, error)
             self.connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, Literal, TypeAlias
@@ -44,9 +45,11 @@ class ScreenPlayer(EnvironmentPlayer):
         self._keys, self._play_function, self._frames = options.keys, options.play, options.frames
         super().__init__(environment, options)
         with on_error(self.end):
+            shape = self.driven.observation_space.shape
+            height, width = shape[:2] if self._source == "observation" else (480, 640)
             self.display = Display(
-                640,  # until the first episode begins
-                480,
+                width,  # until the first episode begins
+                height,
                 name=self.env_id,
                 on_input=lambda *event: self.controls.receive(*event),
                 on_leave=lambda viewer: self.controls.leave(viewer),
@@ -161,8 +164,11 @@ class UniverseServer(RewarderServer):
         return str(url.replace(**changes))
 
     def statistics(self) -> dict[str, int]:
-        """Return the rewarder's statistics, and those of the pixels as ``pixels_...``."""
-        pixels = {f"pixels_{name}": count for name, count in self._pixels.statistics().items()}
+        """Return the rewarder's statistics, and those of VNC and the page as ``pixels_...``."""
+        counts = Counter(self._pixels.statistics())
+        counts.update({} if self.page is None else dict(self.page.counts))
+        counts["viewers"] = self.viewers
+        pixels = {f"pixels_{name}": count for name, count in counts.items()}
         return {**super().statistics(), **pixels}
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:

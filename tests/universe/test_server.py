@@ -343,6 +343,15 @@ def test_tls_protects_rewards_pixels_and_page(files):
         with connect(f"{place}pixels", tls=called, headers=reported) as socket_:
             assert "Corridor" in socket_.receive()
             assert bytes(socket_.receive())[8:12] == b"\x89PNG"
+            eventually(lambda: server.statistics()["pixels_viewers"] == 1)  # the page's
+            counts = server.statistics()
+            assert (counts["pixels_connections"], counts["pixels_updates"] > 1) == (2, True)
+
+
+def test_display_has_the_observations_size_before_the_start():
+    server = UniverseServer(Corridor(), "universe://127.0.0.1:0+0")
+    assert (server.display.width, server.display.height) == (32, 24)
+    server.player.end()
 
 
 def test_url_without_pixels_serves_a_rewarder():
@@ -366,14 +375,15 @@ def test_server_makes_environments_with_rendering():
 
 
 def test_url_query_options_configure_the_server():
-    query = "keys=Left%3D0&keys=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
+    query = "keys=Left%3D0&keys=Right%2B%3D%3D2&frames=observation&rate=200&password=sesame"
     with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
         assert isinstance(server, UniverseServer)
-        held = {frozenset({"Left"}): 0, frozenset({"Right", "space"}): 2}
+        held = {frozenset({"Left"}): 0, frozenset({"Right", "equal"}): 2}
         assert server.player.controls._actions == held
         with RewarderClient(f"127.0.0.1:{parse_url(server.url).port}", auth="sesame") as agent:
             assert agent.session.fps == 200
-    raised(ValueError, rlwire.serve, Corridor(), "universe://127.0.0.1:0+0?keys=Left")
+    wrong = raised(ValueError, rlwire.serve, Corridor(), "universe://127.0.0.1:0+0?keys=Left%3DUp")
+    assert "KEYS=ACTION" in str(wrong)
 
 
 def test_pictures_are_uint8_boxes_of_pixels():
