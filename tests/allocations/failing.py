@@ -129,7 +129,7 @@ def calls_json():
             ("measure", _json_arrays.measure, text),
         ):
             yield f"{name} {array.dtype}", lambda c=call, g=given: c(g), (given,)
-    values = 12, 0.5, "1", (("KeyEvent", 97, True), ("PointerEvent", 0.5))
+    values = 12, 0.5, "1", ((("KeyEvent", 97, True), ("PointerEvent", 0.5)),)
     assert texts.write(2, *values) is not None
     yield "write of a rewarder's text", lambda: texts.write(2, *values), values
 

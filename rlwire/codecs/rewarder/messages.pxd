@@ -17,7 +17,7 @@ cdef class MessageCodec:
 
     cpdef object read(self, buffer)
     cpdef bytes write(self, message, sent_at, message_id)
-    cpdef bytes write_plain(self, int code, message_id, sent_at, episode_id, value, done=*)
+    cpdef bytes write_plain(self, int code, message_id, sent_at, episode_id, tuple values)
     cpdef list encode_step(self, tuple step, sent_at, message_id)
     cpdef list encode(self, method, message_id, sent_at, episode_id, value)
     cdef list _parts(self, list value)

@@ -1,5 +1,5 @@
 from typing import Any
 
 def write(
-    code: int, number: Any, sent_at: Any, episode_id: Any, value: Any, done: Any = None
+    code: int, number: Any, sent_at: Any, episode_id: Any, values: tuple[Any, ...]
 ) -> bytes | None: ...

@@ -192,7 +192,7 @@ class RewarderClientSession(RewarderSession):
                     if parts is not None:
                         self.last_id = number
                         return Binary(parts)
-                data = self._codec.write_plain(2, number, self._wall(), None, event)
+                data = self._codec.write_plain(2, number, self._wall(), None, (event,))
                 if data is not None:
                     self.last_id = number
                     return [data]
