@@ -149,6 +149,7 @@ WITH_NUMBERS = {
     "rlwire.codecs._json_arrays",
     "rlwire.codecs.perlert.datagrams",
     "rlwire.codecs.perlert.text",
+    "rlwire.codecs.rewarder.texts",
 }
 HEADERS = "rlwire/include"
 NUMBERS = f"{HEADERS}/rlwire/numbers.cpp"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -141,7 +141,9 @@ class _WorkerSlot:
             with self._lock:
                 process = self.process
             if process is not None:
-                process.join()
+                while process.exitcode is None:  # also while another worker's start reaps it
+                    process.join()
+                    sleep(0.001)
                 if monotonic() - started > _LONGEST_DELAY:
                     wait = _FIRST_DELAY
                 with self._lock:

@@ -153,29 +153,29 @@ class ReplyQueue:
         return self.done.popleft()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do the work in a helper thread, an idle one if possible."""
-        self._work.put(work)
-        if self._idle and self._wake.fileno() >= 0:  # not closed
+        """Do the work in a helper thread, an idle one if possible; also after `close`."""
+        if self._idle and self._wake.fileno() >= 0:
             self._idle.pop()
+            self._work.put(work)
         else:
             name = f"{self._name} helper"
-            threading.Thread(target=self._help, name=name, daemon=True).start()
+            threading.Thread(target=self._help, args=([work],), name=name, daemon=True).start()
 
-    def _help(self) -> None:
-        while (work := self._work.get()) is not None or not self._work.empty():
-            if work is None:  # from `close`, before the work of a later call
-                self._work.put(None)
-                continue
+    def _help(self, first: list[Callable[[], None]]) -> None:
+        work: Callable[[], None] | None = first.pop()
+        while work is not None:
             try:
                 work()
             except Exception:
                 logger.exception("%s: a helper thread failed", self._name)
             work = None  # it may refer to a message
             self._idle.append(None)
+            work = self._work.get()
         self._work.put(None)  # for the other threads
 
     def close(self) -> None:
         """End the idle threads now, and the others when their work is done."""
-        self._wake.close()
-        self._waker.close()
-        self._work.put(None)
+        if self._wake.fileno() >= 0:
+            self._wake.close()
+            self._waker.close()
+            self._work.put(None)

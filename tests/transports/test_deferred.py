@@ -147,6 +147,28 @@ def test_then_converts_the_result_of_a_deferred_reply():
     assert failed.result() == ("event", NOTHING, error)
 
 
+def test_reply_queue_that_is_closed_twice_ends_its_busy_thread():
+    replies, release = ReplyQueue("a peer"), threading.Event()
+    replies.run(release.wait)
+    replies.close()
+    replies.close()
+    release.set()
+    eventually(lambda: "a peer helper" not in [each.name for each in threading.enumerate()])
+
+
+def test_reply_queue_does_not_keep_the_work_of_a_failed_call(monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    replies, done = ReplyQueue("a peer"), []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        raised(RuntimeError, lambda: replies.run(lambda: done.append("refused")))
+    replies.run(lambda: done.append("accepted"))
+    eventually(lambda: done == ["accepted"])
+    replies.close()
+
+
 def test_reply_queue_does_work_after_its_end_and_keeps_no_thread():
     replies, done = ReplyQueue("a peer"), []
     replies.run(lambda: done.append("before"))
