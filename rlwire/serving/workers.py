@@ -141,8 +141,8 @@ class _WorkerSlot:
             with self._lock:
                 process = self.process
             if process is not None:
-                while process.exitcode is None:  # also while another worker's start reaps it
-                    process.join()
+                process.join()
+                while process.exitcode is None and not worker.stopping:  # another start reaps it
                     sleep(0.001)
                 if monotonic() - started > _LONGEST_DELAY:
                     wait = _FIRST_DELAY
@@ -190,7 +190,8 @@ class _WorkerSlot:
         self.control.close()
         process, self.process = self.process, None
         if process is not None:
-            process.close()
+            with contextlib.suppress(ValueError):  # whose exit code the program ignores (SIGCHLD)
+                process.close()
 
 
 @contextlib.contextmanager

@@ -143,3 +143,17 @@ def test_workers_do_not_outlive_their_program(tmp_path, end):
         assert program.stderr is not None
         assert program.stderr.read() == b""
     eventually(lambda: all(map(has_ended, begun(path))))
+
+
+def test_workers_of_a_program_that_ignores_exit_codes_are_stopped(tmp_path):
+    path, main = tmp_path / "out", tmp_path / "main.py"
+    ignored = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    workers ="
+    main.write_text("import signal\n" + textwrap.dedent(MAIN).replace("workers =", ignored))
+    program = subprocess.run(
+        [sys.executable, "-W", "ignore", str(main), str(path), "stop"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        stderr=subprocess.PIPE,
+        timeout=30,
+    )
+    assert (program.returncode, program.stderr) == (0, b"")
+    eventually(lambda: all(map(has_ended, begun(path))))
