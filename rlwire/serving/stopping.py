@@ -49,11 +49,12 @@ def stop_signals() -> Iterator[Stopping]:
         if not main:
             yield stopping
             return
-        # Python writes a signal's number to the socket, if the signal has a handler in Python.
-        for number in _NUMBERS:
-            signal.signal(number, stopping.note)
-        before = signal.set_wakeup_fd(stopping.writer.fileno(), warn_on_full_buffer=False)
+        before = -1
         try:
+            # Python writes signals to this socket from here on: first, so that none is lost.
+            before = signal.set_wakeup_fd(stopping.writer.fileno(), warn_on_full_buffer=False)
+            for number in _NUMBERS:
+                signal.signal(number, stopping.note)
             yield stopping
         finally:
             signal.set_wakeup_fd(before)

@@ -20,6 +20,41 @@ def test_signal_ends_the_wait_for_stop(number):
     assert signal.set_wakeup_fd(-1) == -1
 
 
+@pytest.mark.parametrize("installed", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_the_handlers_are_installed_ends_the_wait(installed, monkeypatch):
+    """`rlwire demo` once slept through a Ctrl-C that followed its first line at once."""
+    install = signal.signal
+
+    def install_and_raise(number, handler):
+        before = install(number, handler)
+        if number == installed:
+            monkeypatch.undo()
+            signal.raise_signal(number)
+        return before
+
+    monkeypatch.setattr(signal, "signal", install_and_raise)
+    with stop_signals() as stopping:
+        too_late = threading.Timer(5, stopping.ask)
+        too_late.start()
+        assert stopping.wait() == installed.name
+        too_late.cancel()
+
+
+def test_interrupt_before_the_handlers_leaves_no_trace(monkeypatch):
+    set_wakeup_fd, before = signal.set_wakeup_fd, signal.getsignal(signal.SIGINT)
+
+    def set_and_raise(*arguments, **options):
+        monkeypatch.undo()
+        set_wakeup_fd(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(signal, "set_wakeup_fd", set_and_raise)
+    with pytest.raises(KeyboardInterrupt), stop_signals():
+        pass
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
 def test_signal_before_the_wait_counts_and_handlers_set_by_others_are_replaced():
     with stop_signals() as stopping:
         with keep_signals():
