@@ -17,7 +17,6 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
 from time import monotonic, sleep
@@ -197,7 +196,7 @@ class _WorkerSlot:
 @contextlib.contextmanager
 def _sigint_blocked() -> Iterator[None]:
     """Block SIGINT while a process starts: an early Ctrl-C would print a traceback there."""
-    resource_tracker.ensure_running()  # its start would unblock SIGINT
+    multiprocessing.get_context("spawn").Lock()  # starts the resource tracker, which unblocks it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

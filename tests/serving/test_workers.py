@@ -87,6 +87,20 @@ def test_worker_stops_at_sigterm_and_ignores_sigint(tmp_path):
         assert f"end {pid}" in path.read_text()
 
 
+def test_first_worker_of_a_program_starts_with_sigint_blocked():
+    """multiprocessing's resource tracker, which it starts too, unblocks SIGINT before 3.12."""
+    code = """
+import multiprocessing, signal
+from rlwire.serving.workers import _sigint_blocked
+process = multiprocessing.get_context("spawn").Process(target=int)
+with _sigint_blocked():
+    process.start()
+    assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+process.join()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_crashing_worker_is_restarted_with_back_off(tmp_path, caplog):
     path = tmp_path / "out"
     with running(targets.dying, 1, path) as workers:
