@@ -56,7 +56,7 @@ from rlwire.sessions.rewarder.rules import (
 _TEXT: Final = 1000  # characters of an error
 _FASTEST: Final = 1000  # frames per second that a client may request
 _PENDING: Final = 16  # pending resets of one client
-_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation, EnvStep, UnknownMessage)
+_PUSHES: Final = {EnvDescribe, EnvReward, EnvText, EnvObservation, EnvStep, UnknownMessage}
 _TAKEN: Final = "The rewarder already has an active client; connect with openai-observer: true."
 
 
@@ -144,7 +144,7 @@ class Runtime:
 
         `arrays` and `text` are `Push`'s.
         """
-        if not isinstance(event, _PUSHES):
+        if type(event) not in _PUSHES:
             raise LocalProtocolError(f"{name_of(event)} cannot be sent to all connections")
         episode_id, current = event.episode_id, self.status.episode_id
         if episode_id is None:
