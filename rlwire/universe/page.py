@@ -210,7 +210,7 @@ class _Page(Viewer):
 
     def update(self) -> None:
         """Send the environment's facts when they change, and the display's changes."""
-        if self.showing or self.connection.blocked or self.connection.closed:
+        if self.showing or self.connection.closed:
             return
         try:
             about = self._service.about()

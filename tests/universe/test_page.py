@@ -105,6 +105,28 @@ def test_page_receives_the_status_on_each_change(make):
         assert json.loads(peer.receive())["score"] == 1
 
 
+def test_page_that_reads_slowly_receives_the_last_status(make):
+    reported = {"score": ""}
+    server = make(about=reported.copy)
+    with ws(server, timeout=10.0) as peer:
+        peer.receive()
+        peer.receive()
+        peer.send('"shown"')
+        (page,) = server._pages.viewers
+        eventually(lambda: not page.showing)
+
+        def blocks():
+            reported["score"] += "x" * 10_000
+            server.update()
+            return page.connection.blocked
+
+        eventually(blocks)
+        reported["score"] = "last"  # the environment changes no more
+        server.update()
+        while json.loads(peer.receive())["score"] != "last":
+            pass
+
+
 def test_page_receives_changes_after_it_confirms_a_frame(make, display):
     frame = np.zeros((30, 40, 3), np.uint8)
     with ws(make()) as peer:
