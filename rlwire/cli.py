@@ -313,5 +313,4 @@ def _in_one_line(*methods: str) -> Iterator[None]:
         called = {frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)}
         level = logging.ERROR if called.intersection(methods) else logging.DEBUG
         logger.log(level, "traceback", exc_info=True)
-        text = " ".join(str(error).split())
-        raise RlwireError(f"{type(error).__name__}: {text}") from error
+        raise RlwireError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from rlwire.relaax.algorithm import Algorithm, load_algorithm
+from rlwire.relaax.algorithm import Algorithm, AlgorithmError, load_algorithm
 from rlwire.relaax.parameter_server import (
     ParameterServer,
     ParameterServerError,
@@ -16,6 +16,7 @@ from rlwire.relaax.server import AlgorithmServer, open_parameter_server
 
 __all__ = [
     "Algorithm",
+    "AlgorithmError",
     "AlgorithmServer",
     "ParameterServer",
     "ParameterServerError",

@@ -1,7 +1,6 @@
 """Load algorithms: an `Agent` and a `ParameterServer`, by name or folder.
 
-As in RELAAX, a folder defines them in ``agent.py`` and ``parameter_server.py``. A module may define
-both.
+As in RELAAX, a folder defines them in ``agent.py`` and ``parameter_server.py``; a module in itself.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from rlwire.errors import RlwireError
 from rlwire.rlx.config import Options
 
 _SHIPPED = "rlwire.relaax.algorithms"
@@ -31,6 +31,10 @@ _SIMILAR = {
     "dqn": "rllib:DQN",
     "ddpg": "rllib:SAC",
 }
+
+
+class AlgorithmError(RlwireError, ImportError):
+    """There is no such algorithm, or it has no `Agent` or no `ParameterServer`."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,7 @@ def load_algorithm(
             algorithm's name (default: the file's name).
 
     Raises:
-        ImportError: there is no such algorithm.
-        AttributeError: the algorithm has no `Agent` or no `ParameterServer`.
+        AlgorithmError: there is no such algorithm, or it has no `Agent` or no `ParameterServer`.
         Exception: raised by the algorithm's modules.
     """
     where = os.fspath(where)
@@ -108,10 +111,9 @@ def _of_name(where: str) -> ModuleType:
     for name in (f"{_SHIPPED}.{where}", where):
         if _exists(name):
             return importlib.import_module(name)
-    raise ImportError(
+    raise AlgorithmError(
         f"no algorithm {where}: expected one that rlwire ships, a module, or a folder "
-        f"{os.path.abspath(where)}{instead_of(where)}",
-        name=where,
+        f"{os.path.abspath(where)}{instead_of(where)}"
     )
 
 
@@ -129,7 +131,7 @@ def _exists(name: str) -> bool:
 def _of_path(path: str) -> tuple[ModuleType, str]:
     """Import a file or a folder, under a unique name; return its module and own name."""
     if not os.path.exists(path):
-        raise ImportError(f"no algorithm: there is no folder or file {path}", path=path)
+        raise AlgorithmError(f"no algorithm: there is no folder or file {path}")
     name = os.path.splitext(os.path.basename(path))[0]
     unique = f"_algorithm_{zlib.crc32(path.encode()):08x}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
     if unique in sys.modules:
@@ -138,7 +140,7 @@ def _of_path(path: str) -> tuple[ModuleType, str]:
     file = os.path.join(path, "__init__.py") if places else path
     spec = importlib.util.spec_from_file_location(unique, file, submodule_search_locations=places)
     if spec is None or spec.loader is None:
-        raise ImportError(f"no algorithm: {path} is not a Python file", path=path)
+        raise AlgorithmError(f"no algorithm: {path} is not a Python file")
     module = sys.modules[unique] = importlib.util.module_from_spec(spec)
     try:
         if os.path.exists(file):  # a folder needs no __init__.py
@@ -156,8 +158,7 @@ def _find(where: str, module: ModuleType, attribute: str) -> Any:
         if _exists(name):
             found = getattr(importlib.import_module(name), attribute, None)
     if not callable(found):
-        raise AttributeError(
-            f"algorithm {where} has no {attribute}: define it in the module, or in "
-            f"{_FILES[attribute]}.py of the folder"
+        raise AlgorithmError(
+            f"algorithm {where} has no {attribute}: define it in its {_FILES[attribute]}.py"
         )
     return found

@@ -30,11 +30,10 @@ class Stopping:
     def wait(self) -> str:
         """Wait; return the name of the signal, or an empty string after `ask`."""
         while True:
-            number = self._reader.recv(1)[0]
+            if (number := self._reader.recv(1)[0]) in _NUMBERS:
+                return signal.Signals(number).name
             if number == 0:
                 return ""
-            if number in _NUMBERS:
-                return signal.Signals(number).name
 
     def close(self) -> None:
         self._reader.close()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.relaax import AlgorithmServer, load_algorithm
+from rlwire.relaax import AlgorithmError, AlgorithmServer, load_algorithm
 from rlwire.relaax.checkpoints import CheckpointMismatch, Checkpoints
 from tests.agents import Recorder
 from tests.raising import raised, raised_with
@@ -48,21 +48,21 @@ def test_algorithm_is_loaded_from_a_package(tmp_path, monkeypatch):
     make(tmp_path / "pack" / "deep", __init__="class Agent: pass", parameter_server="")
     monkeypatch.syspath_prepend(tmp_path)
     assert load_algorithm("pack").agent is int
-    with pytest.raises(AttributeError, match=r"pack\.deep has no ParameterServer: .*server\.py"):
+    with pytest.raises(AlgorithmError, match=r"pack\.deep has no ParameterServer: .*server\.py"):
         load_algorithm("pack.deep")
 
 
 def test_error_of_importing_an_algorithm_propagates(tmp_path):
     folder = make(tmp_path / "wrong", agent="class Angel: pass", parameter_server="")
-    raised_with(AttributeError, r"has no Agent: .*agent\.py", load_algorithm, folder)
+    raised_with(AlgorithmError, r"has no Agent: .*agent\.py", load_algorithm, folder)
     folder = make(tmp_path / "broken", agent="1 / 0", parameter_server="")
     raised(ZeroDivisionError, load_algorithm, folder)
 
 
 def test_missing_algorithm_is_named(tmp_path):
-    raised(ImportError, load_algorithm, "nothing_of_that_name")
-    raised(ImportError, load_algorithm, tmp_path / "nothing")
-    assert "nothing" in str(raised(ImportError, load_algorithm, "nothing.at.all"))
+    raised(AlgorithmError, load_algorithm, "nothing_of_that_name")
+    raised(AlgorithmError, load_algorithm, tmp_path / "nothing")
+    assert "nothing" in str(raised(AlgorithmError, load_algorithm, "nothing.at.all"))
 
 
 def test_dependency_that_an_algorithms_package_lacks_is_named(tmp_path, monkeypatch):

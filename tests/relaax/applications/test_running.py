@@ -140,6 +140,15 @@ def test_exit_status_is_that_of_the_failed_environment(tmp_path):
     assert "stopped (rc=3)" in output
 
 
+def test_unknown_algorithm_is_named_in_one_line(app):
+    app.write_text(app.read_text().replace("name: bandit", "name: bandits"))
+    with running(app.parent, "servers") as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    assert "rlwire: no algorithm bandits: " in output
+    assert "Traceback" not in output
+
+
 def names(app, *components, **options):
     return list(commands(read_application(app), components, **options))
 
