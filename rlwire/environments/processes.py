@@ -26,9 +26,9 @@ from rlwire.codecs import msgpack
 from rlwire.environments.batch import Arguments, Batch, Infos, Shared
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.spaces import describe, space_of
-from rlwire.errors import ConnectionClosed, PeerError, encodable, on_error, text_of
+from rlwire.errors import ConnectionClosed, PeerError, RlwireError, encodable, on_error, text_of
 from rlwire.limits import Limits
-from rlwire.transports.forking import track
+from rlwire.transports.forking import not_ours, track
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.shm_calls import AVAILABLE
 from rlwire.transports.sockets import receive_exactly
@@ -104,6 +104,8 @@ class WorkerPart:
         self._reset: tuple[Any, ...] = ()  # arguments of the last one
         self._busy = False  # whether a reply is pending
         self._replaced = False  # whether the process is another's successor, without a reply yet
+        ended = f"the process of environments {self._which} has been closed"
+        self._why_closed: RlwireError = ConnectionClosed(ended)
         track(self)
         self._start()
 
@@ -118,12 +120,10 @@ class WorkerPart:
             self.close()
             self._start()
         self._reset = list(seeds), options, [bool(each) for each in mask]
-        self._request(_RESET, self._reset)
+        self._send(_RESET, _framed(self._reset))
 
     def begin_step(self) -> None:
-        self._requested, self._busy = _STEP, True
-        with contextlib.suppress(OSError):  # the process died; `finish` reports it
-            self._open_socket.sendall(_STEP)
+        self._send(_STEP)
 
     def finish(self) -> Infos:
         try:
@@ -134,7 +134,7 @@ class WorkerPart:
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         plain = [each and [list(each[0]), dict(each[1])] for each in arguments]
-        self._request(_CALL, [name, plain])
+        self._send(_CALL, _framed([name, plain]))
         found: list[Any] = self._reply()
         return found
 
@@ -162,12 +162,14 @@ class WorkerPart:
             self._socket.close_inherited()
         elif self._socket is not None:
             self._socket.close()
-        self._socket = self._process = None
+        self._socket, self._process, self._busy = None, None, False
+        # Another process would write into the parent's memory.
+        self._why_closed = not_ours(f"environments {self._which}")
 
     @property
     def _open_socket(self) -> socket.socket:
         if self._socket is None:
-            raise ConnectionClosed(f"the process of environments {self._which} has been closed")
+            raise self._why_closed.with_traceback(None)
         return self._socket
 
     @property
@@ -236,10 +238,9 @@ class WorkerPart:
         self.begin_reset(seeds, options, [True] * self.size)
         return self.finish()
 
-    def _request(self, what: bytes, value: Any) -> None:
-        framed = _framed(value)
+    def _send(self, what: bytes, framed: bytes = b"") -> None:
         self._requested, self._busy = what, True
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the process died; `_reply` reports it
             self._open_socket.sendall(what + framed)
 
     def _reply(self) -> Any:
@@ -249,10 +250,8 @@ class WorkerPart:
             value: Any = None if reply == _DONE else _read(sock)
         except OSError:
             self._busy = False
-            raise ConnectionClosed(
-                f"the process of environments {self._which} died; the next step or reset starts "
-                f"another"
-            ) from None
+            died = f"the process of environments {self._which} died; a step or reset starts another"
+            raise ConnectionClosed(died) from None
         self._busy = self._replaced = False
         if reply != _FAILED:
             return value

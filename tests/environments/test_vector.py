@@ -526,6 +526,25 @@ def test_forked_process_keeps_its_held_observations():
             os.close(writer)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.parametrize("use", ["step", "reset", "call"])
+def test_forked_process_cannot_use_the_parents_environments(use):
+    """Processes of its own would write into the parent's batch."""
+    arguments = {"step": (NOTHING,), "reset": (), "call": ("render",)}[use]
+    with pictures(workers=1) as envs:
+        envs.reset()
+        child = os.fork()
+        if not child:
+            try:
+                getattr(envs, use)(*arguments)
+            except errors.LocalProtocolError as error:
+                os._exit(0 if "belongs to the parent process" in str(error) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert shows(envs.step(NOTHING)[0], 1)
+
+
 def fail(env, how):
     """Fail as `how` says, in any method of an environment."""
     if how == "crash":
