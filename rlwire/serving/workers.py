@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import dataclasses
 import logging
-import multiprocessing
 import multiprocessing.connection
 import os
 import signal
@@ -19,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
-from time import monotonic, sleep
+from time import monotonic
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -141,8 +140,9 @@ class _WorkerSlot:
                 process = self.process
             if process is not None:
                 process.join()
-                while process.exitcode is None and not worker.stopping:  # another start reaps it
-                    sleep(0.001)
+                for _ in range(1000):  # another start may read its exit code, SIG_IGN drops it
+                    if process.exitcode is not None or not worker.sleep(0.001):
+                        break
                 if monotonic() - started > _LONGEST_DELAY:
                     wait = _FIRST_DELAY
                 with self._lock:
@@ -153,8 +153,7 @@ class _WorkerSlot:
                         self.number, process.pid, process.exitcode, wait,
                     )  # fmt: skip
                     self._release()
-            if not worker.sleep(wait):
-                return
+            worker.sleep(wait)
             wait, started = min(2 * wait, _LONGEST_DELAY), monotonic()
             with self._lock:
                 if worker.stopping:
@@ -196,7 +195,8 @@ class _WorkerSlot:
 @contextlib.contextmanager
 def _sigint_blocked() -> Iterator[None]:
     """Block SIGINT while a process starts: an early Ctrl-C would print a traceback there."""
-    multiprocessing.get_context("spawn").Lock()  # starts the resource tracker, which unblocks it
+    with contextlib.suppress(ImportError, OSError):  # /dev/shm is full
+        multiprocessing.get_context("spawn").Lock()  # starts the resource tracker: it unblocks it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

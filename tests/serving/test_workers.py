@@ -1,4 +1,6 @@
 import contextlib
+import errno
+import multiprocessing
 import os
 import signal
 import socket
@@ -101,6 +103,16 @@ process.join()
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_workers_start_without_room_for_a_lock(monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(multiprocessing.context.SpawnContext, "Lock", full)
+    path = tmp_path / "out"
+    with running(targets.until_stopped, 1, path):
+        eventually(lambda: len(begun(path)) == 1)
+
+
 def test_crashing_worker_is_restarted_with_back_off(tmp_path, caplog):
     path = tmp_path / "out"
     with running(targets.dying, 1, path) as workers:
@@ -159,10 +171,27 @@ def test_workers_do_not_outlive_their_program(tmp_path, end):
     eventually(lambda: all(map(has_ended, begun(path))))
 
 
+IGNORED = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    workers ="
+IGNORING = "import signal\n" + textwrap.dedent(MAIN).replace("workers =", IGNORED)
+
+
+def test_workers_of_a_program_that_ignores_exit_codes_are_replaced(tmp_path):
+    path, main = tmp_path / "out", tmp_path / "main.py"
+    main.write_text(IGNORING)
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", str(main), str(path), "wait"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    ) as program:
+        eventually(lambda: len(begun(path)) == 2)
+        os.kill(begun(path)[0], signal.SIGKILL)
+        eventually(lambda: len(begun(path)) == 3)
+        program.kill()
+    eventually(lambda: all(map(has_ended, begun(path))))
+
+
 def test_workers_of_a_program_that_ignores_exit_codes_are_stopped(tmp_path):
     path, main = tmp_path / "out", tmp_path / "main.py"
-    ignored = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    workers ="
-    main.write_text("import signal\n" + textwrap.dedent(MAIN).replace("workers =", ignored))
+    main.write_text(IGNORING)
     program = subprocess.run(
         [sys.executable, "-W", "ignore", str(main), str(path), "stop"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
