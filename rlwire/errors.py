@@ -23,7 +23,6 @@ and what a failed connect raises.
 from __future__ import annotations
 
 import contextlib
-import copyreg
 import re
 import reprlib
 import traceback
@@ -116,7 +115,7 @@ class RlwireError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # By default pickle calls the class with `args`, which are not those of subclasses.
         state = {**vars(self), "args": self.args}
-        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
+        return type(self).__new__, (type(self),), state
 
 
 class EncodeError(RlwireError, ValueError):
