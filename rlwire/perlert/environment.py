@@ -160,8 +160,7 @@ class PerlertEndpoint(Endpoint):
 
     def send_step(self, encoded: str) -> None:
         self._stepping = True
-        frame = self._frame
-        if frame is None or not frame.done:  # else the run ended with its first frame
+        if self._frame is None or not self._frame.done:  # else the run ended with its first frame
             self.client.act(encoded)
 
     def finish(self) -> tuple[Any, ...]:
@@ -182,7 +181,7 @@ class PerlertEndpoint(Endpoint):
             return self._step_of(frames)
         client.wait_start(self._start_timeout)
         self._frame, self._total, self._unreported_reward = None, None, 0.0
-        self._needs_reset = False
+        self._needs_reset = True  # until there is an observation
         observation, reward, _, _, info = self._step_of(client.frames(self._timeout))
         self._unreported_reward = reward  # of steps before the first observation
         return observation, info
@@ -211,14 +210,15 @@ class PerlertEndpoint(Endpoint):
         frame = self._frame = frames[-1]
         extra = _extra(frame)
         reward += self._reward(frames, before, extra)
-        observation = self._observations.from_text(frame.observation)
-        seen = -1 if before is None else before.step
-        unseen = frame.step - seen - 1 if frame.step > seen else len(frames) - 1
-        info = {
-            "step": frame.step,
-            "timestamp": frame.timestamp,
-            "skipped": 0 if before is None else unseen,
-        }
+        try:
+            observation = self._observations.from_text(frame.observation)
+        except DecodeError:
+            if not isinstance(extra, dict) or extra.get("error") is not True:
+                raise
+            raise PeerError(f"{self.client}: the environment's reset failed") from None
+        unseen = 0 if before is None else frame.step - before.step - 1
+        skipped = len(frames) - 1 if unseen < 0 else unseen  # numbers need not ascend
+        info = {"step": frame.step, "timestamp": frame.timestamp, "skipped": skipped}
         if extra is not None:
             info["extra"] = extra
         self._seen = observation, info

@@ -120,7 +120,7 @@ def read(path: str) -> Mapping[Any, Any]:
     with open(path, encoding="utf-8") as file:
         try:
             found = parser.load(file)
-        except YAMLError as error:
+        except (YAMLError, UnicodeError) as error:
             raise ValueError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(found, Mapping):
         raise ValueError(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
+from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, PeerError
 from rlwire.limits import Limits
 from rlwire.perlert.spaces import SpaceDescription
 from tests.raising import raised
@@ -66,6 +66,17 @@ def test_environment_truncates_a_run_that_ends_at_its_first_step(worlds, serving
     assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
     assert info["extra"]["error"] is True
     raised(LocalProtocolError, env.step, 1)
+
+
+def test_failed_reset_is_told_and_the_next_one_begins_a_run(worlds, serving, remote):
+    server = serving(worlds.Walk, env_kwargs={"fail": 0, "failures": 1, "made": []})
+    env = remote(server, "Walk", like=worlds.Walk())
+    assert "the environment's reset failed" in str(raised(PeerError, env.reset))
+    raised(LocalProtocolError, env.step, 1)
+    observation, info = env.reset()
+    assert observation in env.observation_space
+    assert "extra" not in info or "error" not in info["extra"]
+    env.step(1)
 
 
 def test_reset_during_a_run_waits_for_its_end(worlds, serving, remote):

@@ -42,7 +42,7 @@ def write(tmp_path):
     def write(text=APP, name="app.yaml"):
         pytest.importorskip("ruamel.yaml")
         path = tmp_path / name
-        path.write_text(textwrap.dedent(text))
+        path.write_text(textwrap.dedent(text), "utf-8", "surrogateescape")
         return str(path)
 
     return write
@@ -174,6 +174,7 @@ def test_missing_address_and_another_version_are_logged(write, caplog):
         ("", "must hold sections, such as 'environment:', not NoneType"),
         ("a: [", "cannot be read as YAML"),
         ("a: 1\na: 2", "cannot be read as YAML"),
+        ("a: \udcff", "cannot be read as YAML"),  # not UTF-8
         ("a: !!python/object/apply:os.getcwd []", "cannot be read as YAML"),
     ],
 )
