@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
 from typing import Any
 
 from rlwire.errors import on_error
@@ -53,6 +53,16 @@ class Worker:
 
 def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> None:
     threading.Thread(target=call, args=arguments, name=name, daemon=True).start()
+
+
+def run_on_loop(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    """Return a coroutine's result on another thread's loop; RuntimeError if that is closed."""
+    with contextlib.closing(coroutine):
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        while not wait([future], 0.1).done:  # a loop that ends forgets what it has not begun
+            if loop.is_closed():
+                raise RuntimeError("the server has stopped")
+        return future.result()
 
 
 class LoopThread:
