@@ -81,8 +81,8 @@ class LoopThread:
         self._thread = threading.Thread(
             target=self._run, args=(make_server, started), name="rlwire loop", daemon=True
         )
-        self._thread.start()
-        with on_error(self._thread.join):
+        with on_error(lambda: self.stop(5.0)):  # a Ctrl-C may come while the server starts
+            self._thread.start()
             self.address = started.result()
 
     def drain(self, seconds: float) -> None:
@@ -99,12 +99,13 @@ class LoopThread:
     def stop(self, grace: float) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._stopping.set_result, grace)
-        if self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(grace + 1.0)
             if self._thread.is_alive():
                 logger.warning(
-                    "%s: abandoned, a handler did not finish within %.1f s", self.address, grace
-                )
+                    "%s: abandoned, a handler did not finish within %.1f s",
+                    getattr(self, "address", self._thread.name), grace,
+                )  # fmt: skip
 
     def _run(self, make_server: Callable[[], Any], started: Future[Address]) -> None:
         try:

@@ -142,6 +142,19 @@ def test_slow_shutdown_is_logged(caplog):
     thread.stop(20.0)  # the loop is on its way out
 
 
+def test_ctrl_c_while_a_loop_starts_ends_it():
+    class Interrupted(Async):
+        async def start(self):
+            await super().start()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    server = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        LoopThread(lambda: server, None)
+    assert server.grace == 5.0
+    assert not server.thread.is_alive()
+
+
 def test_loop_factory_makes_the_event_loop():
     made = []
 
