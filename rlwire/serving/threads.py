@@ -40,7 +40,7 @@ class Worker:
     def stop(self, timeout: float | None = None) -> bool:
         """Ask the function to return, and wait for it; return whether it has returned."""
         self._stopping.set()
-        if self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return not self._thread.is_alive()
 

@@ -85,9 +85,8 @@ class Workers:
             slot.end(until)
 
     def _close_listener(self) -> None:
-        if self._listener.fileno() != -1:
-            unlink(self._listener)
-            self._listener.close()
+        unlink(self._listener)
+        self._listener.close()
 
     def close_inherited(self) -> None:
         """See `Forked.close_inherited`: the workers stop when the parent ends."""

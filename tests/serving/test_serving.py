@@ -15,7 +15,7 @@ from rlwire._options import StreamServerOptions
 from rlwire.errors import RlwireError
 from rlwire.rlx import Server as RLXServer
 from rlwire.serving.serving import BackgroundServer, Service, StreamServer
-from rlwire.serving.threads import LoopThread
+from rlwire.serving.threads import LoopThread, Worker
 from rlwire.sessions import rlx
 from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
@@ -133,6 +133,14 @@ def test_serve_forever_ends_at_a_signal_or_stop(how, caplog):
     assert (
         "stopping: SIGTERM" if how == "signal" else "stopping: stop() was called"
     ) in caplog.text
+
+
+def test_worker_that_was_not_started_may_be_stopped():
+    """As by another thread that stops a server while it starts."""
+    worker = Worker(lambda worker: None, "worker")
+    assert worker.stop(5.0)
+    assert worker.start().stopping
+    assert worker.stop()
 
 
 def test_slow_shutdown_is_logged(caplog):
