@@ -56,10 +56,11 @@ async def serve(target: Any, url: str | URL, **options: Any) -> AsyncIterator[Ba
     Arguments, options and errors are those of `rlwire.serve`. Factories run in another thread, and
     so does the server's stop.
     """
-    server = await asyncio.to_thread(rlwire.serve, target, url, **options)
+    starting = asyncio.ensure_future(asyncio.to_thread(rlwire.serve, target, url, **options))
     try:
-        yield server
+        yield await asyncio.shield(starting)
     finally:
+        server = await starting  # also if the task was cancelled meanwhile
         await asyncio.to_thread(server.stop)
 
 

@@ -183,6 +183,20 @@ def test_exit_reason_of_a_server_process_is_reported():
         assert server.exit_reason() == "the test server process has ended with signal 9"
 
 
+def test_ctrl_c_while_a_server_process_starts_is_not_lost(monkeypatch):
+    server = ServerProcess("test", bench_targets.good)
+    start = type(server._process).start
+
+    def start_and_interrupt(process):
+        start(process)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(type(server._process), "start", start_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), server:
+        pass
+    assert server._process.exitcode is not None
+
+
 @pytest.mark.skipif(not allowed_cores(), reason="no process can be pinned here")
 def test_server_process_is_pinned_to_its_cores():
     cores = allowed_cores()

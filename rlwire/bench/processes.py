@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rlwire.errors import EncodeError, LimitExceeded, MissingExtra, RlwireError, describe, on_error
-from rlwire.serving.stopping import keep_signals
 from rlwire.serving.threads import run_in_thread
+from rlwire.serving.workers import sigint_blocked
 
 
 class BenchError(RlwireError):
@@ -121,8 +121,7 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         with on_error(self.stop):
-            with keep_signals():
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the process inherits
+            with sigint_blocked():  # which the process inherits
                 self._process.start()
             self._far_end.close()
             if not wait([self._channel, self._process.sentinel], START_SECONDS):

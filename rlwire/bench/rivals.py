@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -18,7 +17,7 @@ from rlwire.bench.payloads import BenchStep
 from rlwire.bench.processes import BenchError, pin
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.bench.rows import Exchange, Row
-from rlwire.serving.stopping import keep_signals
+from rlwire.serving.workers import sigint_blocked
 from rlwire.urls import parse_url
 
 
@@ -138,8 +137,7 @@ class _Vector(Rival):
 
     @contextlib.contextmanager
     def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
-        with keep_signals():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the process inherits
+        with sigint_blocked():  # which the process inherits
             make = functools.partial(_pinned, self.makes, self.cores.server)
             kind, options = _VECTORS[self.name]
             envs = resolve_name(kind)([make], **options)

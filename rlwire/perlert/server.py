@@ -25,7 +25,7 @@ from rlwire.perlert.options import PerlertInstanceOptions, PerlertServerOptions
 from rlwire.perlert.player import PacedPlayer
 from rlwire.perlert.spaces import OWN_TAG
 from rlwire.serving.serving import BackgroundServer, Running
-from rlwire.serving.threads import LoopThread
+from rlwire.serving.threads import LoopThread, run_on_loop
 from rlwire.sessions.perlert.server import (
     DONE_RESEND,
     Instance,
@@ -168,7 +168,7 @@ class Server(BackgroundServer):
         if service.thread == get_ident():
             call(service)
         else:
-            asyncio.run_coroutine_threadsafe(run(), service.loop).result()
+            run_on_loop(run(), service.loop)
 
     def stop(self, grace: float = DONE_RESEND) -> None:
         """Stop as other servers do.

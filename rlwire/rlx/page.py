@@ -24,7 +24,7 @@ from rlwire.rlx.options import RLXPageOptions
 from rlwire.rlx.server import _AgentService
 from rlwire.serving.fronts import check_no_environment
 from rlwire.serving.serving import AnyConnection, StreamServer
-from rlwire.serving.threads import run_in_thread
+from rlwire.serving.threads import run_in_thread, run_on_loop
 from rlwire.sessions import websocket
 from rlwire.sessions.rlx import RLXServerSession
 from rlwire.sessions.rlx.session import Arrays, PageCommand, PageSession, Sid, arrays_of
@@ -212,9 +212,7 @@ class _PageAgent:
         try:
             while (command := self.commands.get()) is not None:
                 reply = {} if self.over else self._answer(command.message)
-                sending = page.reply(self, command, reply)
-                with contextlib.closing(sending):  # if the loop is closed
-                    asyncio.run_coroutine_threadsafe(sending, page.loop).result()
+                run_on_loop(page.reply(self, command, reply), page.loop)
         except (RuntimeError, concurrent.futures.CancelledError):
             logger.debug("%s: the server has stopped", self.name)
         finally:

@@ -356,6 +356,7 @@ def _work(
     service.set_up_process()
     try:
         with ThreadServer(listener, **service.callbacks(), settings=settings) as server:
+            stop.at_once = server.stop
             stop.wait()
             if stop.drain:
                 server.stop_accepting(stop.drain)

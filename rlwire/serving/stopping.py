@@ -15,15 +15,16 @@ class Stopping:
     """Waits for a signal or another thread by a socket pair: a lock could deadlock in a signal."""
 
     def __init__(self) -> None:
-        self.signalled = False
+        self.asked = False
         self._reader, self.writer = socket.socketpair()
         self.writer.setblocking(False)
 
     def note(self, number: int, frame: object) -> None:
-        self.signalled = True
+        self.asked = True
 
     def ask(self) -> None:
         """End the wait, from any thread; later waits end at once."""
+        self.asked = True
         with contextlib.suppress(OSError):  # full: a wake-up is already pending
             self.writer.send(b"\0")
 

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
 from typing import Any
 
 from rlwire.errors import on_error
@@ -40,7 +40,7 @@ class Worker:
     def stop(self, timeout: float | None = None) -> bool:
         """Ask the function to return, and wait for it; return whether it has returned."""
         self._stopping.set()
-        if self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -53,6 +53,16 @@ class Worker:
 
 def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> None:
     threading.Thread(target=call, args=arguments, name=name, daemon=True).start()
+
+
+def run_on_loop(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    """Return a coroutine's result on another thread's loop; RuntimeError if that is closed."""
+    with contextlib.closing(coroutine):
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        while not wait([future], 0.1).done:  # a loop that ends forgets what it has not begun
+            if loop.is_closed():
+                raise RuntimeError("the server has stopped")
+        return future.result()
 
 
 class LoopThread:
@@ -71,8 +81,8 @@ class LoopThread:
         self._thread = threading.Thread(
             target=self._run, args=(make_server, started), name="rlwire loop", daemon=True
         )
-        self._thread.start()
-        with on_error(self._thread.join):
+        with on_error(lambda: self.stop(5.0)):  # a Ctrl-C may come while the server starts
+            self._thread.start()
             self.address = started.result()
 
     def drain(self, seconds: float) -> None:
@@ -89,12 +99,13 @@ class LoopThread:
     def stop(self, grace: float) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._stopping.set_result, grace)
-        if self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(grace + 1.0)
             if self._thread.is_alive():
                 logger.warning(
-                    "%s: abandoned, a handler did not finish within %.1f s", self.address, grace
-                )
+                    "%s: abandoned, a handler did not finish within %.1f s",
+                    getattr(self, "address", self._thread.name), grace,
+                )  # fmt: skip
 
     def _run(self, make_server: Callable[[], Any], started: Future[Address]) -> None:
         try:

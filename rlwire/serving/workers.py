@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
 from time import monotonic
-from types import FrameType
 from typing import Any, TypeAlias
 
 from rlwire.errors import on_error
@@ -42,6 +41,7 @@ class Stop(threading.Event):
     """Set when a worker must return, after draining for up to `drain` seconds."""
 
     drain = 0.0
+    at_once: Callable[[], object] = bool  # called to end a drain early, from another thread
 
 
 class Workers:
@@ -54,15 +54,13 @@ class Workers:
         self, target: Target, count: int, where: Address, args: Sequence[Any] = ()
     ) -> None:
         self._slots: list[_WorkerSlot] = []
-        self._stopping = threading.Event()
-        self._stopped = threading.Event()
         self._listener = listen(where)
         with on_error(self._close_listener):
             self.address = dataclasses.replace(local_address(self._listener), shm=where.shm)
         # Before multiprocessing's own exit handler, which would wait for the workers without limit.
         atexit.register(self.stop)
         track(self)
-        with on_error(self.stop), _sigint_blocked():
+        with on_error(self.stop), sigint_blocked():
             for number in range(count):
                 self._slots.append(_WorkerSlot(number, (self._listener, target, tuple(args))))
 
@@ -73,41 +71,28 @@ class Workers:
 
     def drain(self, seconds: float) -> None:
         """Stop listening, and ask the workers to drain and stop."""
-        self._close_listener()
-        # A worker has its own grace time afterwards, and needs some time to exit.
-        self._stop(10.0 + seconds, seconds)
+        self.stop(drain=seconds)
 
-    def stop(self, grace: float = 5.0) -> None:
+    def stop(self, grace: float = 5.0, drain: float = 0.0) -> None:
         """Stop the workers; kill those that still run 5 seconds after the grace time."""
-        self._stop(grace + 5.0)
-        self._close_listener()
-
-    def _stop(self, seconds: float, drain: float = 0.0) -> None:
-        if self._stopping.is_set():
-            self._stopped.wait(seconds + 2 * _KILL_AFTER)
-            return
-        until = monotonic() + seconds
-        self._stopping.set()
+        until = monotonic() + drain + grace + 5.0
         atexit.unregister(self.stop)
+        self._close_listener()
         for slot in self._slots:
             slot.ask_to_stop(drain)
         for slot in self._slots:
             slot.end(until)
-        self._stopped.set()
 
     def _close_listener(self) -> None:
-        if self._listener.fileno() != -1:
-            unlink(self._listener)
-            self._listener.close()
+        unlink(self._listener)
+        self._listener.close()
 
     def close_inherited(self) -> None:
         """See `Forked.close_inherited`: the workers stop when the parent ends."""
         atexit.unregister(self.stop)
-        self._stopping.set()
-        self._stopped.set()
         self._listener.close()
-        for slot in self._slots:
-            slot.control.close()  # the other end sees it once the parent closes it too
+        while self._slots:  # the other end sees it once the parent closes it too
+            self._slots.pop().control.close()
 
 
 class _WorkerSlot:
@@ -129,7 +114,7 @@ class _WorkerSlot:
         context = multiprocessing.get_context("spawn")
         theirs, ours = context.Pipe(duplex=False)
         process = context.Process(target=_work, args=(theirs, *self._task), name=self._watcher.name)
-        with theirs, on_error(ours.close), _sigint_blocked():
+        with theirs, on_error(ours.close), sigint_blocked():
             process.start()
         self.process, self.control = process, ours
 
@@ -166,23 +151,26 @@ class _WorkerSlot:
     def ask_to_stop(self, drain: float) -> None:
         with self._lock:
             self._watcher.stop(0)
-        if drain:
-            with contextlib.suppress(OSError):  # it is dead
-                self.control.send(drain)
-        self.control.close()
+            if drain:
+                with contextlib.suppress(OSError):  # it is dead, or was asked before
+                    self.control.send(drain)
+            else:
+                self.control.close()
 
     def end(self, until: float) -> None:
         process = self.process
         if process is not None and not self._watcher.stop(max(0.0, until - monotonic())):
-            logger.warning(
-                "worker %d (process %s) did not stop in time, killing it",
-                self.number, process.pid,
-            )  # fmt: skip
-            process.terminate()
-            if not self._watcher.stop(_KILL_AFTER):
-                process.kill()
+            with contextlib.suppress(ValueError):  # another thread has seen its end meanwhile
+                logger.warning(
+                    "worker %d (process %s) did not stop in time, killing it",
+                    self.number, process.pid,
+                )  # fmt: skip
+                process.terminate()
+                if not self._watcher.stop(_KILL_AFTER):
+                    process.kill()
         self._watcher.stop()
-        self._release()
+        with self._lock:
+            self._release()
 
     def _release(self) -> None:
         self.control.close()
@@ -193,8 +181,8 @@ class _WorkerSlot:
 
 
 @contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT while a process starts: an early Ctrl-C would print a traceback there."""
+def sigint_blocked() -> Iterator[None]:
+    """Block SIGINT while a process starts: an early Ctrl-C waits, and prints no traceback there."""
     with contextlib.suppress(ImportError, OSError):  # /dev/shm is full
         multiprocessing.get_context("spawn").Lock()  # starts the resource tracker: it unblocks it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -209,18 +197,19 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
     stop = Stop()
     wake, waker = multiprocessing.Pipe(duplex=False)
 
-    def on_sigterm(number: int, frame: FrameType | None) -> None:
-        # Not stop.set(): the handler may interrupt stop.wait() while that holds the event's lock.
-        waker.send_bytes(b"")
-
     def until_asked() -> None:
-        if control in multiprocessing.connection.wait([control, wake]):
+        multiprocessing.connection.wait([control, wake])
+        # A process manager sends SIGTERM to the program too, which may ask to drain.
+        if control.poll(_KILL_AFTER / 2):
             with contextlib.suppress(EOFError, OSError):  # no drain, or the program died
                 stop.drain = control.recv()
         stop.set()
+        control.poll(None)  # until the program stops at once, or has ended
+        stop.at_once()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, on_sigterm)
+    # Not stop.set(): the handler may interrupt stop.wait() while that holds the event's lock.
+    signal.signal(signal.SIGTERM, lambda *_: waker.send_bytes(b""))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=until_asked, name="rlwire control", daemon=True).start()
     logger.debug("worker process %d started", os.getpid())

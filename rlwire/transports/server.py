@@ -362,7 +362,8 @@ class ThreadServer(BaseServer[Connection]):
 
     def _join(self, until: float) -> None:
         with self._lock:
-            threads: list[threading.Thread] = list(self._open)
+            # One that the accepting thread has not started yet finds its connection closed.
+            threads = [thread for thread in self._open if thread.is_alive()]
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - monotonic()))

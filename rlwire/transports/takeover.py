@@ -37,8 +37,9 @@ class Monitor:
 
     def close(self) -> None:
         """Stop; nothing is taken over after this returns."""
-        self._stopping.set()
-        self._woken.set()
+        with self._lock:  # `wake` may be starting the thread
+            self._stopping.set()
+            self._woken.set()
         if self._thread not in (None, threading.current_thread()):
             self._thread.join()
 

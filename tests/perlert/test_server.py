@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import queue
 import socket
 import sys
 import threading
@@ -18,6 +19,7 @@ from gymnasium import spaces
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.errors import EncodeError, LocalProtocolError
 from rlwire.perlert import Client, Server, player
+from rlwire.serving.threads import run_in_thread
 from tests.raising import raised, raised_with
 from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
@@ -373,3 +375,31 @@ def test_server_binds_its_lobby_and_rollout_ports(worlds):
 )  # fmt: skip
 def test_invalid_server_arguments_are_rejected(worlds, options, kind, text):
     raised_with(kind, text, Server, worlds.Walk(), **options)
+
+
+def test_message_raises_if_the_server_stops_before_it_is_sent(worlds):
+    """A loop that ends forgets what other threads have scheduled: they once waited for ever."""
+    scheduled, errors = threading.Event(), queue.SimpleQueue()
+
+    def send():
+        try:
+            server.message("late")
+        except Exception as error:
+            errors.put(error)
+
+    class Closing(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *arguments, **options):
+            handle = super().call_soon_threadsafe(*arguments, **options)
+            if threading.current_thread().name == "late":
+                scheduled.set()
+            return handle
+
+        def close(self):
+            run_in_thread("late", send)
+            assert scheduled.wait(20)
+            super().close()
+
+    server = Server(worlds.Walk, "127.0.0.1:0", loop_factory=Closing)
+    server.start()
+    server.stop()
+    assert isinstance(errors.get(timeout=20), RuntimeError)

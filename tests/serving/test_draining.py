@@ -1,7 +1,9 @@
 """Servers that let what is under way end before they stop, and peers that see it end in order."""
 
 import os
+import signal
 import threading
+import time
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +21,7 @@ from rlwire.sessions.layer import Layer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
 from tests import agents
+from tests.programs import has_ended
 from tests.raising import raised
 from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
@@ -110,6 +113,36 @@ def test_stop_ends_a_drain(worlds):
         with draining(worlds):
             client.step()
             worlds.stop()
+
+
+def test_worker_processes_drain_after_a_sigterm_to_all_processes():
+    """As systemd's default for the end of a service."""
+    with RLXServer(agents.Agent, LOOPBACK, workers=1) as server:
+        (worker,) = server._running.pids
+        agent = AgentProxy(server.address)
+        agent.connect()
+        agent.init()
+        os.write(agent.connection.fileno(), b"9:")  # a message is in progress
+        os.kill(worker, signal.SIGTERM)
+        with draining(server):
+            time.sleep(0.2)
+            assert not has_ended(worker)
+            server.stop()
+        agent.disconnect()
+
+
+def test_stop_ends_a_drain_of_worker_processes():
+    with RLXServer(agents.Agent, LOOPBACK, workers=1) as server:
+        pids = server._running.pids
+        agent = AgentProxy(server.address)
+        agent.connect()
+        agent.init()
+        os.write(agent.connection.fileno(), b"9:")  # a message is in progress
+        with draining(server) as drain:
+            assert drain.is_alive()
+            server.stop()
+            assert all(map(has_ended, pids))
+        agent.disconnect()
 
 
 def test_drain_without_clients_returns_at_once(worlds):

@@ -15,7 +15,7 @@ from rlwire._options import StreamServerOptions
 from rlwire.errors import RlwireError
 from rlwire.rlx import Server as RLXServer
 from rlwire.serving.serving import BackgroundServer, Service, StreamServer
-from rlwire.serving.threads import LoopThread
+from rlwire.serving.threads import LoopThread, Worker
 from rlwire.sessions import rlx
 from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
@@ -135,11 +135,32 @@ def test_serve_forever_ends_at_a_signal_or_stop(how, caplog):
     ) in caplog.text
 
 
+def test_worker_that_was_not_started_may_be_stopped():
+    """As by another thread that stops a server while it starts."""
+    worker = Worker(lambda worker: None, "worker")
+    assert worker.stop(5.0)
+    assert worker.start().stopping
+    assert worker.stop()
+
+
 def test_slow_shutdown_is_logged(caplog):
     thread = LoopThread(lambda: Async(nap=1.5), None)
     thread.stop(0.05)
     assert re.search(r"127\.0\.0\.1:7: .*abandoned.*0\.1 s", caplog.text)
     thread.stop(20.0)  # the loop is on its way out
+
+
+def test_ctrl_c_while_a_loop_starts_ends_it():
+    class Interrupted(Async):
+        async def start(self):
+            await super().start()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    server = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        LoopThread(lambda: server, None)
+    assert server.grace == 5.0
+    assert not server.thread.is_alive()
 
 
 def test_loop_factory_makes_the_event_loop():

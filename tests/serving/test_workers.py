@@ -93,9 +93,9 @@ def test_first_worker_of_a_program_starts_with_sigint_blocked():
     """multiprocessing's resource tracker, which it starts too, unblocks SIGINT before 3.12."""
     code = """
 import multiprocessing, signal
-from rlwire.serving.workers import _sigint_blocked
+from rlwire.serving.workers import sigint_blocked
 process = multiprocessing.get_context("spawn").Process(target=int)
-with _sigint_blocked():
+with sigint_blocked():
     process.start()
     assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 process.join()

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -326,3 +327,21 @@ def test_handler_can_stop_its_server(start, dial):
     dial(server).send(b"please")
     assert server.wait(5)
     raised_with(RuntimeError, str(server.address), server.start)
+
+
+def test_server_may_stop_while_it_starts_a_connections_thread(blobs, monkeypatch):
+    start, stopping = threading.Thread.start, []
+
+    def stop_and_start(thread):
+        if thread.name.startswith("rlwire 127."):
+            stopping.append(pool.submit(server.stop, 0.0))
+            wait(stopping, 5)
+        start(thread)
+
+    server = ThreadServer(LOOPBACK, blobs, lambda connection: connection.receive())
+    with ThreadPoolExecutor() as pool, server:
+        pool.submit(bool).result()
+        monkeypatch.setattr(threading.Thread, "start", stop_and_start)
+        with tcp.connect(server.address, blobs()) as connection:
+            raised(ConnectionClosed, connection.receive)
+        stopping[0].result()

@@ -383,7 +383,7 @@ class RewarderServer(StreamServer):
         if player is None:
             return self._listen()
         with on_error(player.end):
-            player.begin(lambda: self._stopping is not None and self._stopping.signalled)
+            player.begin(lambda: self._stopping is not None and self._stopping.asked)
             return self._listen()
 
     def _listen(self) -> Running:

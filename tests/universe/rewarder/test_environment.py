@@ -18,6 +18,7 @@ from rlwire.urls import parse_url
 from tests.programs import Serving
 from tests.raising import raised
 from tests.rewards import of_any_scalar_type
+from tests.transports.drivers import meanwhile
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -315,3 +316,23 @@ def test_server_stopped_by_an_error_exits_with_status_1(serving, tmp_path):
         assert re.search("stops.*enough", refused(client))
     assert "enough" in process.stderr.read()
     assert process.wait(20) == 1
+
+
+def test_stop_ends_a_start_that_waits_for_the_first_episode():
+    class Waiting(gymnasium.Wrapper):
+        def __init__(self):
+            super().__init__(gymnasium.make("CartPole-v1"))
+
+        def reset(self, **options):
+            waiting.set()
+            assert resetting.wait(20)
+            return super().reset(**options)
+
+    waiting, resetting = threading.Event(), threading.Event()
+    server = EnvironmentRewarder(Waiting, "127.0.0.1:0", auth=None)
+    end = server.player.end
+    server.player.end = lambda: resetting.set() or end()
+    with meanwhile(server.serve_forever):
+        assert waiting.wait(20)
+        server.stop()
+        assert resetting.wait(10)
