@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import cast, exact_range
 from rlwire.environments.spaces import DescribedSpaces, describe_both, spaces_of
 from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
@@ -246,6 +246,8 @@ class _TextLeaf:
             value = cast(value, self._wire, self._what)
         if value.shape != self._shape:
             raise EncodeError(f"{self._what} must have shape {self._shape}, not {value.shape}")
+        if self._finite and self._wire.kind == "f" and not np.isfinite(value).all():
+            raise EncodeError(f"{self._what} must have finite numbers, not {quoted(value)}")
         array: NDArray[Any] = value
         return array
 
@@ -256,10 +258,13 @@ class _TextLeaf:
         return array if self._wire == self._dtype else array.astype(self._dtype)
 
     def _prepare_integer(self, value: Any) -> str:
+        low, high = exact_range(self._wire)
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
-        if not isinstance(value, (int, np.integer, np.bool_)):
-            raise EncodeError(f"{self._what} must be an integer, not {value!r}")
+        if not (isinstance(value, (int, np.integer, np.bool_)) and low <= value <= high):
+            raise EncodeError(
+                f"{self._what} must be an integer of {self._wire}, not {quoted(value)}"
+            )
         return str(int(value))
 
     def _read_integer(self, text: str) -> Any:
