@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, quoted
 
 
 def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
@@ -39,6 +39,19 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     if kind != "f" and not _fits(array, dtype):
         raise EncodeError(f"{what} has a value that does not fit {dtype}")
     return array.astype(dtype, copy=False)
+
+
+def real(value: Any, what: str) -> float:
+    """Return any single number as a float; EncodeError, which starts with `what`, for others."""
+    try:
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "biufO":
+            number = array.item()
+            if not isinstance(number, (str, bytes)):
+                return float(number)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise EncodeError(f"{what} must be one number, not {quoted(value)}")
 
 
 @functools.cache
