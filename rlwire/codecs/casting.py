@@ -75,11 +75,7 @@ def _fits(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     else:
         least, most = int(array.min()), int(array.max())
     low, high = exact_range(dtype)
-    if low <= least and most <= high:
-        return True
-    if dtype.kind != "f":
-        return False
-    return keeps(array, dtype)
+    return (low <= least and most <= high) or (dtype.kind == "f" and keeps(array, dtype))
 
 
 def keeps(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:

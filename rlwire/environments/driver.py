@@ -280,8 +280,6 @@ class Game:
 
     def __init__(self, environment: Driven, seed: int | None) -> None:
         self.environment = environment
-        self.total = 0.0
-        self.ended = self.terminated = self.truncated = False
         self._seed = seed
         self._fit = fitting(environment.action_space, "the action")
 

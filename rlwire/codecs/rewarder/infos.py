@@ -53,11 +53,11 @@ _KINDS = "biuf"
 _PLAIN = (str, int, float, type(None))
 
 
-def mark_arrays(info: Mapping[str, Any]) -> Mapping[str, Any]:
+def mark_arrays(info: Mapping[str, Any], path: str = "$.body.info") -> Mapping[str, Any]:
     """Return an info with `ARRAYS` if it has arrays; EncodeError for values such as a set."""
     if not info:
         return info
-    _check(info, "$.body.info")
+    _check(info, path)
     marks = _marks(info)
     return {**info, ARRAYS: marks} if marks else info
 
