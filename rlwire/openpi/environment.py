@@ -144,7 +144,7 @@ class _WrongActions(RemoteProtocolError):
 
 
 def _chunk(answer: dict[str, Any]) -> Any:
-    actions = answer.get("actions")
+    actions: Any = answer.get("actions")
     if "actions" not in answer:
         raise _WrongActions(
             f"expected 'actions' in the policy's reply, which has {quoted(list(answer))}"
