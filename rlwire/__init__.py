@@ -2,7 +2,7 @@
 
 Each function accepts a URL (`rlwire.urls.URL`) and the options of its protocol, as keywords or
 in the URL's query; keywords win. The options are the fields of the protocol's dataclass: ``rlwire
-serve rlx:// --help`` lists them, and in Python
+serve rlx:// --help`` lists them, and in Python, after ``import rlwire.registry``,
 ``help(rlwire.registry.protocol("rlx").options["server"])``. The sides are ``"server"`` for `serve`,
 ``"client"`` for `connect`, ``"environment"`` for `make`, ``"listener"`` for `listen`, and
 ``"player"`` for `play`. All have ``limits`` and ``record``; most ``auth``, ``tls`` and ``timeout``.

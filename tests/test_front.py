@@ -9,6 +9,7 @@ import itertools
 import re
 import socket
 import time
+import types
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -365,6 +366,15 @@ class TestBadInput:
             wrong = parse_url(server.url).replace(scheme=other)
             with pytest.raises(RemoteProtocolError, match=f"^{re.escape(str(wrong))}: .* {other}"):
                 rlwire.play("gym:CartPole-v1", wrong)
+
+    @pytest.mark.parametrize("actions", [1, [], "left", [[1], [1, 2]]], ids=str)
+    def test_policy_with_invalid_actions_is_a_remote_error(self, actions):
+        policy = types.SimpleNamespace(infer=lambda _: {"actions": actions})
+        with (
+            rlwire.serve(policy, anywhere("openpi")) as server,
+            pytest.raises(RemoteProtocolError, match="action"),
+        ):
+            rlwire.play("gym:CartPole-v1", server.url)
 
     @pytest.mark.parametrize("scheme", SCHEMES)
     def test_failing_constructor_is_reported_before_the_port_opens(self, scheme, caplog):

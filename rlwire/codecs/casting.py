@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, quoted
 
 
 def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
@@ -41,6 +41,19 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     return array.astype(dtype, copy=False)
 
 
+def real(value: Any, what: str) -> float:
+    """Return any single number as a float; EncodeError, which starts with `what`, for others."""
+    try:
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "biufO":
+            number = array.item()
+            if not isinstance(number, (str, bytes)):
+                return float(number)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise EncodeError(f"{what} must be one number, not {quoted(value)}")
+
+
 @functools.cache
 def exact_range(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return the integers between which `dtype` represents each one exactly."""
@@ -62,11 +75,7 @@ def _fits(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     else:
         least, most = int(array.min()), int(array.max())
     low, high = exact_range(dtype)
-    if low <= least and most <= high:
-        return True
-    if dtype.kind != "f":
-        return False
-    return keeps(array, dtype)
+    return (low <= least and most <= high) or (dtype.kind == "f" and keeps(array, dtype))
 
 
 def keeps(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.casting import cast, exact_range
+from rlwire.codecs.casting import cast, exact_range, real
 from rlwire.codecs.dm_env_rpc import Settings, TensorSpec
 from rlwire.environments.driver import Driven
 from rlwire.environments.infos import InfoCodec
@@ -95,7 +95,7 @@ class Tensor:
         if kind is int and not self._boolean and self._least <= value <= self._most:
             return value  # the encoder converts it
         if not self._exact:
-            return self._scalar(_real(value, self.name))
+            return self._scalar(real(value, repr(self.name)))
         return cast(value, self._wire, repr(self.name))
 
     def to_native(self, value: Any) -> Any:
@@ -252,19 +252,6 @@ def plain_setting(value: Any) -> Any:
             raise DecodeError(f"an integer of {len(value.value)} bytes, expected {_BITS // 8}")
         return int.from_bytes(value.value, "little", signed=True)
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _real(value: Any, name: str) -> float:
-    """Return any single number as a float."""
-    try:
-        array = np.asarray(value)
-        if array.size == 1 and array.dtype.kind in "biufO":
-            number = array.item()
-            if not isinstance(number, (str, bytes)):
-                return float(number)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise EncodeError(f"{name!r} must be one number, not {quoted(value)}")
 
 
 def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:

@@ -53,7 +53,10 @@ def total_reward(reward: Any, info: dict[str, Any]) -> float:
     """Return a caller's reward, or the sum of several, which then are in its info too."""
     if type(reward) is float:
         return reward
-    numbers = np.asarray(reward)
+    try:
+        numbers = np.asarray(reward)
+    except ValueError:  # lists of different lengths
+        numbers = np.empty(0, object)
     if numbers.dtype.kind not in "biuf":
         raise EncodeError(f"the reward must be numbers, not {quoted(reward)}")
     if isinstance(reward, list) or numbers.size != 1:

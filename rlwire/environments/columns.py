@@ -98,7 +98,10 @@ class Columns:
         """Store all environments' values, batched like `value`; EncodeError if they do not fit."""
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
-            array[...] = _fitting(part, array, leaf.named(f"{self._tree.what}s"))
+            what, dtype = leaf.named(f"{self._tree.what}s"), array.dtype
+            array[...] = given = _fitting(part, array, what)
+            if given.dtype != dtype and dtype.kind in "iu" and (array != given).any():
+                raise EncodeError(f"{what} must fit {dtype}, but {quoted(part)} does not")
 
     def choose_batch(self) -> None:
         """Choose the batch to write: one without live arrays, or 0, which is never borrowed."""

@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlwire.codecs.casting import real
 from rlwire.environments.endpoint import OLD_API, reset
 from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
-from rlwire.errors import EncodeError, RemoteProtocolError, on_error, quoted
+from rlwire.errors import EncodeError, RemoteProtocolError, on_error
 
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
 """Observation, reward, terminated, truncated, info."""
@@ -279,8 +280,6 @@ class Game:
 
     def __init__(self, environment: Driven, seed: int | None) -> None:
         self.environment = environment
-        self.total = 0.0
-        self.ended = self.terminated = self.truncated = False
         self._seed = seed
         self._fit = fitting(environment.action_space, "the action")
 
@@ -298,10 +297,7 @@ class Game:
         except EncodeError as error:
             raise RemoteProtocolError(f"invalid action of the remote agent: {error}") from error
         observation, reward, terminated, truncated, _ = self.environment.step(action)
-        try:
-            reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
-        except (TypeError, ValueError, OverflowError):
-            raise EncodeError(f"the reward must be one number, not {quoted(reward)}") from None
+        reward = real(reward, "the reward")
         self.total += reward
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self.ended = self.terminated or self.truncated

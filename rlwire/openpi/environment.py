@@ -144,12 +144,13 @@ class _WrongActions(RemoteProtocolError):
 
 
 def _chunk(answer: dict[str, Any]) -> Any:
-    actions = answer.get("actions")
+    actions: Any = answer.get("actions")
     if "actions" not in answer:
         raise _WrongActions(
             f"expected 'actions' in the policy's reply, which has {quoted(list(answer))}"
         )
-    if not isinstance(actions, (np.ndarray, list)) or np.ndim(actions) == 0 or len(actions) == 0:
+    rows = isinstance(actions, list) or (isinstance(actions, np.ndarray) and actions.ndim > 0)
+    if not rows or len(actions) == 0:
         raise _WrongActions(
             f"the policy's 'actions' must be an array, an action per row, not {quoted(actions)}"
         )

@@ -15,6 +15,7 @@ import numpy as np
 
 from rlwire._options import given, with_options
 from rlwire.codecs import perlert
+from rlwire.codecs.casting import real
 from rlwire.environments.driver import driver_of, maker
 from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.spaces import DescribedSpaces
@@ -271,15 +272,6 @@ _NUMBERED = re.compile(r"[_-]?[0-9]+$")
 _SEPARATORS = re.compile("[:;,=]")
 
 
-def _reward(reward: Any) -> float:
-    if reward is None:  # dm_env's, of a first step
-        return 0.0
-    try:
-        return float(reward.item() if isinstance(reward, np.ndarray) else reward)
-    except (TypeError, ValueError, OverflowError):
-        raise EncodeError(f"the reward must be one number, not {quoted(reward)}") from None
-
-
 class Outcome(NamedTuple):
     """One agent's results of a step: `observation` as it is sent, `seen` as the value."""
 
@@ -362,7 +354,7 @@ class Simulation:
             key = self._lone or self._keys[name]
             outcomes[key] = Outcome(
                 self._observations[key].to_wire(observation),
-                _reward(reward),
+                0.0 if reward is None else real(reward, "the reward"),  # None is dm_env's
                 bool(terminated),
                 bool(truncated),
                 info or {},

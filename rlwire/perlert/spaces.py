@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import cast, exact_range
 from rlwire.environments.spaces import DescribedSpaces, describe_both, spaces_of
 from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
@@ -223,6 +223,7 @@ class _TextLeaf:
                 )
         elif leaf.is_scalar and leaf.dtype.kind in "iu" and not leaf.shape:
             self.prepare, self.read = self._prepare_integer, self._read_integer
+            self._integer = f"{what} must be an integer of {leaf.dtype}"
             self._wire = leaf.dtype
         elif leaf.dtype.kind in "biuf" and -1 not in leaf.shape:
             self.size = math.prod(leaf.shape)
@@ -242,11 +243,12 @@ class _TextLeaf:
         self.read = lambda text: read(values.get(text, text))
 
     def _prepare_array(self, value: Any) -> NDArray[Any]:
-        if not (type(value) is np.ndarray and value.dtype == self._wire):
-            value = cast(value, self._wire, self._what)
-        if value.shape != self._shape:
-            raise EncodeError(f"{self._what} must have shape {self._shape}, not {value.shape}")
-        array: NDArray[Any] = value
+        same = type(value) is np.ndarray and value.dtype == self._wire
+        array: NDArray[Any] = value if same else cast(value, self._wire, self._what)
+        if array.shape != self._shape:
+            raise EncodeError(f"{self._what} must have shape {self._shape}, not {array.shape}")
+        if self._finite and self._wire.kind == "f" and not np.isfinite(array).all():
+            raise EncodeError(f"{self._what} must have finite numbers, not {quoted(value)}")
         return array
 
     def _read_array(self, text: str) -> NDArray[Any]:
@@ -256,18 +258,18 @@ class _TextLeaf:
         return array if self._wire == self._dtype else array.astype(self._dtype)
 
     def _prepare_integer(self, value: Any) -> str:
+        low, high = exact_range(self._wire)
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
-        if not isinstance(value, (int, np.integer, np.bool_)):
-            raise EncodeError(f"{self._what} must be an integer, not {value!r}")
+        if not (isinstance(value, (int, np.integer, np.bool_)) and low <= value <= high):
+            raise EncodeError(f"{self._integer}, not {quoted(value)}")
         return str(int(value))
 
     def _read_integer(self, text: str) -> Any:
         try:
             return self._read_array(text)[()]
         except DecodeError:
-            expected = f"an integer of {self._dtype}"
-            raise DecodeError(f"{self._what} must be {expected}, not {quoted(text)}") from None
+            raise DecodeError(f"{self._integer}, not {quoted(text)}") from None
 
     def _prepare_text(self, value: Any) -> str:
         if not isinstance(value, str):

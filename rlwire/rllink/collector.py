@@ -172,6 +172,8 @@ def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
                 f"before; it has {one.shape} and {one.dtype}"
             )
         columns[at] = one
+        if columns.dtype.kind in "iu" and (columns[at] != one).any():
+            raise ValueError(f"{_name(what)} must fit {columns.dtype} as before, not {value!r:.60}")
         return
     if isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():

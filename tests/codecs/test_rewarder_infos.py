@@ -54,6 +54,13 @@ def test_marked_values_that_are_not_arrays_are_unchanged(value):
     assert restore_arrays({"x": value, ARRAYS: {"x": ["int8", 1]}}) == {"x": value}
 
 
-@pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {1: 2}, [{"a": {3}}]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({1, 2}, b"x", object(), {1: 2}, [{"a": {3}}], np.bytes_(b"x"), np.array([b"x"])),
+        *(np.datetime64("2020"), np.array([1], "m8[ns]"), np.array([b"x", None], object)),
+    ],
+    ids=repr,
+)
 def test_values_that_do_not_round_trip_are_rejected(value):
     raised(EncodeError, mark_arrays, {"x": value})

@@ -603,3 +603,9 @@ def test_invalid_actions_of_a_policy_are_named(answer, named, unnamed):
         error = raised(errors.RemoteProtocolError, rlwire.play, "gym:CartPole-v1", server.url)
     assert named in str(error)
     assert unnamed not in str(error)
+
+
+@pytest.mark.parametrize("reward", ["x", None, [[1], [1, 2]], {"a": 1}], ids=str)
+def test_rewards_that_are_not_numbers_are_named(reward):
+    error = raised(errors.EncodeError, callers.total_reward, reward, {})
+    assert "the reward must be numbers" in str(error)

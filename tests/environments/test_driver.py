@@ -7,7 +7,7 @@ import pytest
 from dm_env import specs
 from gymnasium import spaces
 
-from rlwire.environments.driver import drive, is_environment, maker
+from rlwire.environments.driver import Game, drive, is_environment, maker
 from rlwire.errors import EncodeError
 from tests.raising import raised, raised_with
 
@@ -143,6 +143,18 @@ def test_driver_rejects_structured_rewards_where_a_number_is_needed():
 
     raised(EncodeError, drive(Two()).one, "X")
     assert drive(Fall()).one("X").name == "Fall"
+
+
+@pytest.mark.parametrize("reward", ["1", b"1", 1j, 10**400, np.zeros(2)], ids=str)
+def test_game_rejects_rewards_that_are_not_one_number(reward):
+    class Odd(Walk):
+        def step(self, action):
+            return 0, reward, False, False, {}
+
+    game = Game(drive(Odd()), None)
+    game.reset()
+    assert "the reward must be one number" in str(raised(EncodeError, game.step, 1))
+    assert game.total == 0
 
 
 def test_objects_that_are_not_environments_are_rejected():

@@ -290,6 +290,10 @@ def test_vector_rejects_spaces_without_arrays(way):
             {"a": np.zeros((3, 2)), "b": np.zeros((3, 2))},
             "the actions, b must be int64 .*, not float64",
         ),
+        (
+            {"a": np.zeros((3, 2)), "b": np.full((3, 2), 2**63, np.uint64)},
+            "the actions, b must fit int64",
+        ),
         (np.zeros(3), "mapping"),
     ],
 )

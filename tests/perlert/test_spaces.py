@@ -86,6 +86,13 @@ def test_encoder_rejects_values_outside_the_space(space, value):
     raised(EncodeError, SpaceText(space, "it", named=True).to_text, value)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_encoder_rejects_actions_that_are_not_finite(value):
+    box = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    with np.errstate(over="ignore"):
+        raised(EncodeError, SpaceText(box, "it", named=False).to_text, np.array([0, value]))
+
+
 @pytest.mark.parametrize(
     ("space", "texts"),
     [
@@ -113,6 +120,8 @@ def test_errors_of_integer_actions_name_the_action_and_its_type():
                         (str(2**63), ("the action", "int64", str(2**63)))):  # fmt: skip
         error = str(raised(DecodeError, action.from_text, text))
         assert all(fact in error for fact in facts), error
+    error = str(raised(EncodeError, action.to_text, 2**70))
+    assert all(fact in error for fact in ("the action", "int64", str(2**70))), error
     error = str(raised(DecodeError, named.from_text, "a:x"))
     assert all(fact in error for fact in ("the action", " a ", "integer", "x")), error
 

@@ -53,11 +53,11 @@ _KINDS = "biuf"
 _PLAIN = (str, int, float, type(None))
 
 
-def mark_arrays(info: Mapping[str, Any]) -> Mapping[str, Any]:
+def mark_arrays(info: Mapping[str, Any], path: str = "$.body.info") -> Mapping[str, Any]:
     """Return an info with `ARRAYS` if it has arrays; EncodeError for values such as a set."""
     if not info:
         return info
-    _check(info, "$.body.info")
+    _check(info, path)
     marks = _marks(info)
     return {**info, ARRAYS: marks} if marks else info
 
@@ -71,8 +71,12 @@ def _check(value: Any, path: str) -> None:
     elif isinstance(value, (list, tuple)):
         for item in value:
             _check(item, f"{path}[]")
-    elif not (isinstance(value, _PLAIN) or hasattr(value, "__array__")):
-        raise EncodeError(f"JSON cannot represent {type(value).__qualname__}", path=path)
+    elif not isinstance(value, _PLAIN):
+        array = np.asarray(value) if hasattr(value, "__array__") else None
+        if array is None or array.dtype.kind in "Mm":
+            raise EncodeError(f"JSON cannot represent {type(value).__qualname__}", path=path)
+        if array.dtype.kind in "OSV":
+            _check(array.tolist(), path)
 
 
 def _marks(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -232,7 +232,7 @@ class RewarderClientBase(PushClient, ClientBase):
                 if self._connection is not None:
                     self._connection.session.outer.accept_binary()
         if options and SPACES in self.session.about:
-            more[OPTIONS] = mark_arrays(options)
+            more[OPTIONS] = mark_arrays(options, "options")
         elif options and not self._has_dropped:
             self._has_dropped = True
             logger.warning(

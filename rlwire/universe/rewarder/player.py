@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlwire._options import given, with_options
+from rlwire.codecs.casting import real
 from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
 from rlwire.codecs.rewarder.infos import ERROR, SPACES, TERMINATED, TRUNCATED, mark_arrays
 from rlwire.environments.driver import Driven, drive, maker
@@ -22,19 +23,18 @@ from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.pacing import Pacer
 from rlwire.environments.spaces import describe_both
 from rlwire.environments.trees import tree_of
-from rlwire.errors import EncodeError, LimitExceeded, describe, on_error
+from rlwire.errors import EncodeError, describe, on_error
 from rlwire.serving.threads import Worker
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.universe.options import EnvironmentRewarderOptions, PushOptions
 from rlwire.universe.rewarder._loan import Loan
 from rlwire.universe.rewarder.environment import ACTION
-from rlwire.universe.rewarder.server import EnvResetRequest, RewarderServer, number
+from rlwire.universe.rewarder.server import EnvResetRequest, RewarderServer
 
 logger = logging.getLogger(__name__)
 
 _MAX_SPACES = 1 << 19  # bytes; sent for each episode, while `backlog` is 1 MiB
 _WAKE = 0.25  # seconds between two checks for a stop while no input arrives
-_UNSENDABLE = (EncodeError, LimitExceeded, RecursionError, AttributeError, TypeError)
 
 
 class EnvironmentPlayer:
@@ -272,10 +272,8 @@ class EnvironmentPlayer:
             if action is None:
                 action = self._action_tree.default_value()
             observation, reward, terminated, truncated, info = self.driven.step(action)
-            if reward is None or isinstance(reward, bool):  # None is dm_env's
-                reward = float(reward or 0.0)
-            elif type(reward) is not float:
-                reward = number(reward)
+            if type(reward) is not float:
+                reward = 0.0 if reward is None else real(reward, "the reward")  # None is dm_env's
             if loan is None:
                 prepared = self._prepare(observation)
             else:
@@ -290,7 +288,7 @@ class EnvironmentPlayer:
             if info:
                 try:
                     shown = {**mark_arrays(info), **flags}
-                except _UNSENDABLE:
+                except Exception:
                     shown = {**self._sendable(info), **flags}
             if loan is not None and loan.step((self._episode_id, reward, done, shown, prepared)):
                 loan.service.pushes += 1
@@ -299,7 +297,7 @@ class EnvironmentPlayer:
                 self._show(prepared)
                 try:
                     self.server.reward(reward, done, shown)
-                except _UNSENDABLE:
+                except Exception:
                     self.server.reward(reward, done, {**self._sendable(info), **flags})
         except BaseException as error:
             self.server.log.exception("%s: a step failed", self.driven.name)
@@ -313,22 +311,22 @@ class EnvironmentPlayer:
         """Return an info with its arrays marked, without entries that cannot be sent."""
         try:
             return self._checked({} if info is None else info)
-        except _UNSENDABLE as error:
+        except Exception as error:  # also an error of the info's own methods
             self.server.count("infos_dropped")
             if not self._has_dropped:
                 self._has_dropped = True
                 logger.warning("%s: entries of infos are not sent: %s", self.driven.name, error)
         kept = {}
         for name, value in info.items() if isinstance(info, Mapping) else ():
-            with contextlib.suppress(*_UNSENDABLE):
+            with contextlib.suppress(Exception):
                 self._checked({name: value})
                 kept[name] = value
-        with contextlib.suppress(*_UNSENDABLE):  # too large as a whole
+        with contextlib.suppress(Exception):  # too large as a whole
             return self._checked(kept)
         return {}
 
     def _checked(self, info: Any) -> Mapping[str, Any]:
-        """Return an info with its arrays marked, or raise one of `_UNSENDABLE`."""
+        """Return an info with its arrays marked, or raise if it cannot be sent."""
         marked: Mapping[str, Any] = mark_arrays(info)
         Push(EnvReward(0.0, False, dict(marked), episode_id="0"), 0.0, self.server.limits)
         return marked
