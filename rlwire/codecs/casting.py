@@ -43,6 +43,8 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
 
 def real(value: Any, what: str) -> float:
     """Return any single number as a float; EncodeError, which starts with `what`, for others."""
+    if type(value) is float:
+        return value
     try:
         array = np.asarray(value)
         if array.size == 1 and array.dtype.kind in "biufO":
