@@ -130,8 +130,8 @@ def calls_json():
         ):
             yield f"{name} {array.dtype}", lambda c=call, g=given: c(g), (given,)
     values = 12, 0.5, "1", ((("KeyEvent", 97, True), ("PointerEvent", 0.5)),)
-    assert texts.write(2, *values) is not None
-    yield "write of a rewarder's text", lambda: texts.write(2, *values), values
+    assert texts.write_text(2, *values) is not None
+    yield "write of a rewarder's text", lambda: texts.write_text(2, *values), values
 
 
 def calls_dm_env_rpc():

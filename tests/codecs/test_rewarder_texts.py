@@ -39,11 +39,11 @@ MESSAGES = st.one_of(
 @given(MESSAGES, st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**70))
 def test_written_text_has_the_values_of_the_general_way(message, sent_at, number):
     if isinstance(message, r.EnvReward):
-        text = texts.write(3, number, sent_at, "1", (message.reward, message.done, {}))
+        text = texts.write_text(3, number, sent_at, "1", (message.reward, message.done, {}))
     elif isinstance(message, r.AgentAction):
-        text = texts.write(2, number, sent_at, "1", (message.action,))
+        text = texts.write_text(2, number, sent_at, "1", (message.action,))
     else:
-        text = texts.write(1, number, sent_at, "1", (message.observation,))
+        text = texts.write_text(1, number, sent_at, "1", (message.observation,))
     if text is None:
         return
     marked = message.with_headers(sent_at=sent_at, message_id=number, episode_id="1")
@@ -55,13 +55,13 @@ def test_written_text_has_the_values_of_the_general_way(message, sent_at, number
 
 
 def test_frequent_messages_are_written_without_the_general_way():
-    assert texts.write(2, 1, SENT, None, ((("KeyEvent", 97, True),),)) is not None
-    assert texts.write(1, 1, SENT, "1", (np.zeros((84, 84), np.uint8),)) is not None
-    assert texts.write(3, 1, SENT, "1", (0.5, True, {})) is not None
+    assert texts.write_text(2, 1, SENT, None, ((("KeyEvent", 97, True),),)) is not None
+    assert texts.write_text(1, 1, SENT, "1", (np.zeros((84, 84), np.uint8),)) is not None
+    assert texts.write_text(3, 1, SENT, "1", (0.5, True, {})) is not None
     for events in ((), ((),), ("A",), (("A", math.nan),), (("A", None),), (("A" * 2000,),)):
-        assert texts.write(2, 1, SENT, None, (events,)) is None
-    assert texts.write(1, 1, SENT, "1", (np.array([math.nan]),)) is None
-    assert texts.write(3, 1, math.inf, "1", (0.5, True, {})) is None
+        assert texts.write_text(2, 1, SENT, None, (events,)) is None
+    assert texts.write_text(1, 1, SENT, "1", (np.array([math.nan]),)) is None
+    assert texts.write_text(3, 1, math.inf, "1", (0.5, True, {})) is None
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,16 @@ cimport cython
 
 from rlwire.codecs.msgpack.decoder cimport Decoder
 from rlwire.codecs.msgpack.encoder cimport Encoder
+from rlwire.codecs.rewarder.texts cimport write_text
 
 
 cpdef bint is_binary(message) except -1
 cdef bint _is_plain(value, int arrays=*, int left=*) except -1
 cpdef _as_array(value)
+cdef _read(bytes data, limits)
+@cython.locals(values=tuple)
+cdef _message(kind, headers, body)
+cdef _observation(raw)
 
 
 cdef class MessageCodec:
@@ -16,6 +21,7 @@ cdef class MessageCodec:
     cdef object _limits
 
     cpdef object read(self, buffer)
+    @cython.locals(values=tuple, own=tuple, shared=tuple, count=Py_ssize_t)
     cpdef bytes write(self, message, sent_at, message_id)
     cpdef bytes write_plain(self, int code, message_id, sent_at, episode_id, tuple values)
     cpdef list encode_step(self, tuple step, sent_at, message_id)

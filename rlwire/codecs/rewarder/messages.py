@@ -21,8 +21,8 @@ from rlwire.codecs import _json, msgpack
 from rlwire.codecs._json import Buffer, bounded, read
 from rlwire.codecs._json import encode as write
 from rlwire.codecs._json_arrays import array_of
-from rlwire.codecs.rewarder import texts
 from rlwire.codecs.rewarder.infos import NONFINITE, restore_numbers, spell
+from rlwire.codecs.rewarder.texts import write_text
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -279,8 +279,9 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
 def _read(data: bytes, limits: Limits) -> RewarderMessage:
     try:
         text = _decode(data)
-        if text.headers is not None and text.body is not None:
-            return _message(_KINDS[type(text)], text.headers, text.body)
+        headers, body = text.headers, text.body
+        if headers is not None and body is not None:
+            return _message(_KINDS[type(text)], headers, body)
     except (msgspec.DecodeError, DecodeError, UnicodeDecodeError, RecursionError, TypeError):
         pass
     return _decode_any(data, limits)
@@ -339,7 +340,8 @@ class MessageCodec:
     ) -> bytes:
         """Return a message as JSON; as the function `encode`."""
         values = astuple(message)
-        own, shared = values[:-_SHARED], values[-_SHARED:]
+        count = len(values) - _SHARED
+        own, shared = values[:count], values[count:]
         sent, number, episode_id, parent, runtime, others, fields, members = shared
         sent = sent if sent_at is None else sent_at
         number = number if message_id is None else message_id
@@ -371,7 +373,7 @@ class MessageCodec:
         self, code: int, message_id: Any, sent_at: Any, episode_id: Any, values: tuple[Any, ...]
     ) -> bytes | None:
         """Return the JSON of a message's values if they are plain, as `texts` says, else None."""
-        data = texts.write(code, message_id, sent_at, episode_id, values)
+        data = write_text(code, message_id, sent_at, episode_id, values)
         limits = self._limits
         if data is None or len(data) > limits.message or limits.depth < _DEEPEST:
             return None
@@ -483,10 +485,10 @@ def _as_text(value: Any) -> Any:
 def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:
     """Return a message; TypeError if an action has events without names."""
     values = () if body is None else astuple(body)
-    sent_at, message_id, episode_id, parent, runtime = astuple(headers)
     if kind is EnvObservation or kind is EnvStep:
-        values = (*values[:-1], _observation(values[-1]))
+        values = values[:-1] + (_observation(values[-1]),)  # noqa: RUF005 - it is faster
     if len(values) == 1:  # frequent messages; with `*`, the keywords would be a dictionary
+        sent_at, message_id, episode_id, parent, runtime = astuple(headers)
         return kind(
             values[0],
             sent_at=sent_at,
@@ -495,14 +497,7 @@ def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:
             parent_message_id=parent,
             parent_runtime=runtime,
         )
-    return kind(
-        *values,
-        sent_at=sent_at,
-        message_id=message_id,
-        episode_id=episode_id,
-        parent_message_id=parent,
-        parent_runtime=runtime,
-    )
+    return kind(*values, **asdict(headers))
 
 
 def _decode_any(data: bytes, limits: Limits) -> RewarderMessage:

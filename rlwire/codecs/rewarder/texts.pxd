@@ -1,1 +1,1 @@
-cpdef bytes write(int code, number, sent_at, episode_id, tuple values)
+cpdef bytes write_text(int code, number, sent_at, episode_id, tuple values)

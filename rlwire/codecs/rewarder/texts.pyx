@@ -77,7 +77,7 @@ cdef uint8_t *_put_events(uint8_t *to, const uint8_t *end, events):
     return _put(to, b"]]}}") if events else NULL
 
 
-cpdef bytes write(int code, number, sent_at, episode_id, tuple values):
+cpdef bytes write_text(int code, number, sent_at, episode_id, tuple values):
     """Return the text of a message with these values in its body; None if they are not plain.
 
     `code` is 1 for an observation, 2 for an action, as in binary messages, and 3 for a reward.

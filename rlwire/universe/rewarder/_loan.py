@@ -115,7 +115,7 @@ class Loan:
                 event = self._calls.receive()
                 self.session.takes_action = False
                 if type(event) is EnvReset:  # before the loop may read the next
-                    self.service.on_event(self.connection, event)
+                    self.service.receive(self.connection, event)
             except Exception as error:
                 self._end(error)
                 return None

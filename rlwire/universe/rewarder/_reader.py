@@ -47,7 +47,7 @@ class Reader:
         self._receive = receive
         self._end = end
         self._has_errors = has_errors
-        self._owner = threading.get_ident()  # of the connection
+        self._owner = get_ident()  # of the connection
         self._closed = False
         self._due = 0.0  # when the session's next tick is due
         self._acts = 0  # messages and waits of the agent
@@ -81,7 +81,7 @@ class Reader:
             if self._polling:  # else the system would wake both threads for each message
                 self._polling = False
                 self.wake()
-            if self._connection.core.sending:  # what `send` left in an event loop
+            if self._core.sending:  # what `send` left in an event loop
                 self._process(None)
             while left > 0 and not self._closed:
                 have = self._fetch_unlocked(left)
@@ -100,21 +100,12 @@ class Reader:
 
         As `wait`, in the agent's thread. What is not the plain case is done by `_process`.
         """
-        core, session, calls = self._core, self._session, self._calls
-        if (self.waiting or self._watched or self._polling or self._unread_sends) or not (
-            self._quick and timeout >= _TURN and get_ident() == self._owner
-        ):
-            self.send(message)
+        core, session = self._core, self._session
+        busy = self.waiting or self._watched or self._polling or self._unread_sends > 0
+        quick = self._quick and timeout >= _TURN and get_ident() == self._owner
+        self.send(message)
+        if busy or not quick:
             return None
-        self._acts += 1
-        try:
-            core.put(message)
-            sent = calls.write()
-        except BaseException as error:
-            self._connection.finish_send(error)
-            sent = True
-        if not sent:
-            self._connection.finish_send()
         self.waiting = session.takes_step = True
         try:
             until = monotonic() + _TURN
@@ -146,6 +137,7 @@ class Reader:
         """Leave reading to an event loop's `poll`, or read again; return the file, -1 for none."""
         with self._lock:
             self._watched = wanted and self._quick
+            self._owner = 0
             self._connection.watch(self._watched)  # nothing waits in the loop, not even for pongs
         self.wake()
         return self._connection.fileno() if self._quick else -1
@@ -163,9 +155,16 @@ class Reader:
         self._unread_sends += 1
         if self._unread_sends % _UNREAD == 0 and not self._watched:
             self._make_room()
-        if threading.get_ident() != self._owner:
+        if get_ident() != self._owner:
             self._claim()
-        self._connection.send(message)
+        try:  # as the connection's `send`
+            self._core.put(message)
+            if self._calls.write():
+                return
+        except BaseException as error:
+            self._connection.finish_send(error)
+        else:
+            self._connection.finish_send()
 
     def wake(self) -> None:
         """Let the reader's thread read now, unless the agent waits."""
@@ -189,8 +188,9 @@ class Reader:
 
     def _claim(self) -> Connection:
         """Make the calling thread the connection's owner. The lock must be held."""
-        self._owner = threading.get_ident()
+        self._owner = get_ident()
         self._connection.release()
+        self._connection.claim()
         return self._connection
 
     def close(self) -> None:
@@ -248,7 +248,7 @@ class Reader:
         """Process what was fetched, None for a tick, or an error. The lock must be held."""
         if self._closed:
             return
-        if threading.get_ident() != self._owner:
+        if get_ident() != self._owner:
             self._claim()
         connection = self._connection
         try:

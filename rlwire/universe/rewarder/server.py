@@ -9,12 +9,12 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from types import EllipsisType
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -215,28 +215,25 @@ class RewarderServer(StreamServer):
             EncodeError, LimitExceeded: it cannot be encoded; nothing was sent.
             DeadlineExceeded: the event loop is too busy: it accepted no push for 30 s.
         """
-        self._push(episode_id, EnvReward, number(value), bool(done), dict(info or {}))
+        given = number(value), bool(done), dict(info or {})
+        self._push(EnvReward(*given, episode_id=episode_id or self._runtime.status.episode_id))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
         """Push a text to all clients; see `reward`."""
         if not isinstance(text, str):
             raise TypeError(f"text must be str, not {type(text).__name__}")
-        self._push(episode_id, EnvText, str(text))
+        self._push(EnvText(str(text), episode_id=episode_id or self._runtime.status.episode_id))
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
         """Push an observation to all clients, an array or a value for JSON; see `reward`."""
-        self._push(episode_id, EnvObservation, observation)
-
-    def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
-        event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
-        arrays: list[bool] = []  # whether each client receives them
-        if kind is EnvObservation:
-            arrays = [session.arrays for session in list(self._connections.clients)]
-        if True in arrays:
-            push = self._runtime.push(event, arrays=True, text=False in arrays)
-        else:
-            push = self._runtime.push(event)
+        episode_id = episode_id or self._runtime.status.episode_id
+        event = EnvObservation(observation, episode_id=episode_id)
+        arrays, clients = len(self._connections.arrays), len(self._connections.clients)
+        push = self._runtime.push(event, arrays=arrays > 0, text=arrays < clients)
         self._connections.send(push, wait=True)
+
+    def _push(self, event: RewarderMessage) -> None:
+        self._connections.send(self._runtime.push(event), wait=True)
 
     def describe(
         self, *, env_id: str | None = None, env_state: str | None = None, fps: float | None = None
@@ -355,8 +352,13 @@ class RewarderServer(StreamServer):
         with self._lock:
             self._counts[name] += number
 
-    def _receive(self, event: AgentAction | EnvReset, client: AsyncConnection) -> None:
-        if isinstance(event, AgentAction):
+    def _receive(self, client: AsyncConnection, event: Any) -> None:
+        """Process an action or a reset, in the thread that has received it."""
+        if type(event) is tuple:  # of a borrower that could not answer a ping
+            number, *action = event
+            event = AgentAction([action], message_id=number)
+        if type(event) is AgentAction:
+            self._connections.actions += 1  # before a client can hold its step
             if self._on_action is not None:
                 self._on_action(event)
                 return
@@ -365,7 +367,11 @@ class RewarderServer(StreamServer):
                 self._actions.append(event)
                 self._input.notify_all()
             return
-        seed = cast("int | None", event.seed)  # checked by the session, as the options
+        stack: Any = client.session
+        if stack.inner.arrays:
+            stack.outer.accept_binary()
+            self._connections.arrays.add(stack.inner)
+        seed = event.seed  # checked by the session, as the options
         options = restore_arrays(event.extra_body.get(OPTIONS, {})) or None
         about = event.env_id, seed, event.fps, event.episode_id, client.peer, options
         request = EnvResetRequest(*about, event, client)
@@ -417,11 +423,12 @@ class RewarderService(Service[AsyncConnection]):
     """Serves the connections of a server, on its event loop; other threads queue pushes for it."""
 
     _server: RewarderServer
-    _receive: Callable[[AgentAction | EnvReset, AsyncConnection], object]
+    receive: Callable[[AsyncConnection, Any], object]
     _runtime: Runtime
     _backlog: int
     _websocket: dict[str, Any]  # options of the sessions
     clients: dict[RewarderServerSession, AsyncConnection] = field(default_factory=dict)
+    arrays: set[RewarderServerSession] = field(default_factory=set)  # of these, that read arrays
     actions: int = 0
     pushes: int = 0
     messages: int = 0
@@ -434,6 +441,7 @@ class RewarderService(Service[AsyncConnection]):
     _opening: WeakKeyDictionary[RewarderServerSession, list[Push] | None] = field(
         default_factory=WeakKeyDictionary
     )
+    _opens: bool = False  # whether there may be any
     # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
     _queue: deque[tuple[Any, AsyncConnection | None]] = field(default_factory=deque)
     _scheduled: bool = False
@@ -456,14 +464,14 @@ class RewarderService(Service[AsyncConnection]):
         )
         if self.loan is not None and not self.loan.ended:  # a loan is of the only connection
             self.loan.connection.take_back()
-        self._opening[session] = []
+        self._opening[session], self._opens = [], True
         return session
 
     def handler(self, connection: AsyncConnection) -> PushHandler:
         """Return a connection's handler, after sending the pushes since its handshake."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         handler = PushHandler(
-            partial(self.on_event, connection), partial(self._forget, connection, session)
+            partial(self.receive, connection), partial(self._forget, connection, session)
         )
         self._server.count("connections")
         if session.closed:
@@ -478,21 +486,11 @@ class RewarderService(Service[AsyncConnection]):
             self._drop(connection)
         for push in missed or ():
             self.messages += 1
-            self._post(push, (connection,))
+            self._post(push, connection)
         return handler
 
-    def on_event(self, connection: AsyncConnection, event: Any) -> None:
-        """Process an action or a reset, in the thread that has received it."""
-        if type(event) is tuple:  # of a borrower that could not answer a ping
-            number, *action = event
-            event = AgentAction([action], message_id=number)
-        self.actions += type(event) is AgentAction  # before a client can hold its step
-        stack: Any = connection.session
-        if stack.inner.arrays:
-            stack.outer.accept_binary()
-        self._receive(event, connection)
-
     def _forget(self, connection: AsyncConnection, session: RewarderServerSession) -> None:
+        self.arrays.discard(session)
         if self.clients.pop(session, None) and session.close_reason is not None and self._loop:
             self._server.count("refused")
             self.log.warning("%s: closed: %s", connection.peer, session.close_reason)
@@ -544,14 +542,15 @@ class RewarderService(Service[AsyncConnection]):
         error = self._server.fatal
         reason = "" if error is None else f": {describe(error)}"
         message = ConnectionClose(f"Disconnected since the rewarder stops{reason}"[:_TEXT])
-        self._post(message, tuple(self.clients.values()))
+        for client in tuple(self.clients.values()):
+            self._post(message, client)
 
     def send(self, what: Any, client: AsyncConnection | None = None, *, wait: bool = False) -> None:
         """Send a message to one client or, with None, to all; from any thread."""
         loan = self.loan
         if get_ident() == self._thread:
             if not self._scheduled:
-                self._send_now(what, client)
+                self._post(what, client)
                 return
         elif loan is not None and loan.mine and client in (None, loan.connection):
             if self.send_borrowed(loan, what, client is None):
@@ -601,37 +600,35 @@ class RewarderService(Service[AsyncConnection]):
             self._changed.notify_all()
         try:
             for what, client in batch:
-                self._send_now(what, client)
+                self._post(what, client)
         finally:
             with self._changed:
                 self._scheduled = bool(self._queue)
             if self._scheduled and self._loop is not None:
                 self._loop.call_soon(self._drain)
 
-    def _send_now(self, what: Any, client: AsyncConnection | None) -> None:
+    def _post(self, what: Any, client: AsyncConnection | None) -> None:
         """Send a message now, on the loop, to one client or to all."""
-        if client is not None:
-            self._post(what, (client,))
-            return
-        self.pushes += 1
-        self.messages += len(self.clients)
-        if self._opening:
-            for session, missed in self._opening.items():
-                if missed is not None:
-                    missed.append(what)
-                    if len(missed) > _BATCH or sum(push.size for push in missed) > self._backlog:
-                        self._opening[session] = None
-        self._post(what, list(self.clients.values()))
-
-    def _post(self, what: Any, clients: Iterable[AsyncConnection]) -> None:
-        failed: list[tuple[AsyncConnection, RlwireError]] = []
+        clients = list(self.clients.values()) if client is None else [client]
+        if client is None:
+            self.pushes += 1
+            self.messages += len(clients)
+            if self._opens:
+                self._keep(what)
         for one in clients:
             try:
                 one.post(what, self._backlog)
             except RlwireError as error:
-                failed.append((one, error))
-        for one, reason in failed:
-            self._not_sent(one, reason)
+                self._not_sent(one, error)
+
+    def _keep(self, push: Push) -> None:
+        """Keep a push for the sessions whose connections are opening."""
+        self._opens = len(self._opening) > 0
+        for session, missed in self._opening.items():
+            if missed is not None:
+                missed.append(push)
+                if len(missed) > _BATCH or sum(each.size for each in missed) > self._backlog:
+                    self._opening[session] = None
 
     def _not_sent(self, one: AsyncConnection, reason: RlwireError) -> None:
         if isinstance(reason, (ConnectionClosed, LocalProtocolError)):
