@@ -106,11 +106,11 @@ def test_actions_behind_a_slow_step_are_stepped_in_order(counting, client, monke
     server, env = counting
     borrow, stepped = server.borrow, []
 
-    def lent():
+    def has_loan():
         borrow()  # again, as after each step: a connection that is receiving is not lent
         return not loan_of(server).ended
 
-    monkeypatch.setattr(server, "borrow", lambda: eventually(lent))
+    monkeypatch.setattr(server, "borrow", lambda: eventually(has_loan))
     monkeypatch.setattr(env, "step", lambda action: stepped.append(action) or Counter.step(env, 0))
     env.gate.clear()
     client.act([("Action", 0)])
