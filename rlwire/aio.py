@@ -56,11 +56,10 @@ async def serve(target: Any, url: str | URL, **options: Any) -> AsyncIterator[Ba
     Arguments, options and errors are those of `rlwire.serve`. Factories run in another thread, and
     so does the server's stop.
     """
-    starting = asyncio.ensure_future(asyncio.to_thread(rlwire.serve, target, url, **options))
+    server = await asyncio.to_thread(rlwire.serve, target, url, **options)
     try:
-        yield await asyncio.shield(starting)
+        yield server
     finally:
-        server = await starting  # also if the task was cancelled meanwhile
         await asyncio.to_thread(server.stop)
 
 

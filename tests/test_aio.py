@@ -395,31 +395,3 @@ def test_environment_serves_one_loop_after_another():
         env = asyncio.run(make(server.url))
         asyncio.run(step(env, 3))
         asyncio.run(env.close())
-
-
-def test_server_whose_task_is_cancelled_while_it_starts_is_stopped(monkeypatch):
-    starting, cancelled, servers, serve = threading.Event(), threading.Event(), [], rlwire.serve
-
-    def slow(*arguments):
-        starting.set()
-        assert cancelled.wait(20)
-        servers.append(serve(*arguments))
-        return servers[0]
-
-    async def block():
-        async with rlwire.aio.serve("gym:CartPole-v1", URLS[0]):
-            raise AssertionError
-
-    async def run():
-        task = asyncio.create_task(block())
-        assert await asyncio.to_thread(starting.wait, 20)
-        task.cancel()
-        await asyncio.sleep(0)
-        cancelled.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await eventually_async(lambda: servers)
-        assert not servers[0].running
-
-    monkeypatch.setattr(rlwire, "serve", slow)
-    asyncio.run(run())
