@@ -121,7 +121,7 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         with on_error(self.stop):
-            with sigint_blocked():  # which the process inherits
+            with sigint_blocked():  # a Ctrl-C waits until the process is known
                 self._process.start()
             self._far_end.close()
             if not wait([self._channel, self._process.sentinel], START_SECONDS):

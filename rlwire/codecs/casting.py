@@ -6,6 +6,7 @@ sending 1 instead would hide it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -45,14 +46,12 @@ def real(value: Any, what: str) -> float:
     """Return any single number as a float; EncodeError, which starts with `what`, for others."""
     if type(value) is float:
         return value
-    try:
-        array = np.asarray(value)
-        if array.size == 1 and array.dtype.kind in "biufO":
-            number = array.item()
-            if not isinstance(number, (str, bytes)):
-                return float(number)
-    except (TypeError, ValueError, OverflowError):
-        pass
+    with contextlib.suppress(Exception):  # also of the value's own methods
+        one = np.asarray(value) if isinstance(value, (list, tuple)) else value
+        kind = getattr(getattr(one, "dtype", None), "kind", "f")
+        one = one.item() if isinstance(one, np.ndarray) else one
+        if kind not in "cmMSU" and not isinstance(one, complex) and hasattr(one, "__float__"):
+            return float(one)
     raise EncodeError(f"{what} must be one number, not {quoted(value)}")
 
 

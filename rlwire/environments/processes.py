@@ -112,10 +112,10 @@ class WorkerPart:
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        if self._busy:  # Ctrl-C interrupted the last request
+        if self._busy and self._process:  # Ctrl-C interrupted the last request
             logger.warning(
                 "process %s of environments %s: the last request was interrupted; starting another",
-                self._process and self._process.pid, self._which,
+                self._process.pid, self._which,
             )  # fmt: skip
             self.close()
             self._start()

@@ -214,7 +214,7 @@ class PerlertEndpoint(Endpoint):
         try:
             observation = self._observations.from_text(frame.observation)
         except DecodeError:
-            if not isinstance(extra, dict) or extra.get("error") is not True:
+            if before is not None or not (isinstance(extra, dict) and extra.get("error") is True):
                 raise
             raise PeerError(f"{self.client}: the environment's reset failed") from None
         unseen = 0 if before is None else frame.step - before.step - 1

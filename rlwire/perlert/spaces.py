@@ -261,7 +261,7 @@ class _TextLeaf:
         low, high = exact_range(self._wire)
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
-        if not (isinstance(value, (int, np.integer, np.bool_)) and low <= value <= high):
+        if not (isinstance(value, (int, np.integer, np.bool_)) and low <= int(value) <= high):
             raise EncodeError(f"{self._integer}, not {quoted(value)}")
         return str(int(value))
 

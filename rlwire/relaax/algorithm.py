@@ -159,6 +159,6 @@ def _find(where: str, module: ModuleType, attribute: str) -> Any:
             found = getattr(importlib.import_module(name), attribute, None)
     if not callable(found):
         raise AlgorithmError(
-            f"algorithm {where} has no {attribute}: define it in its {_FILES[attribute]}.py"
+            f"algorithm {where} has no {attribute}: define it (a folder: in {_FILES[attribute]}.py)"
         )
     return found

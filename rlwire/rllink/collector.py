@@ -154,15 +154,15 @@ def _column(length: int, value: Any) -> NDArray[Any]:
     return np.empty((length, *one.shape), one.dtype)
 
 
-_TAKES: Final = {float: "f", int: "if", bool: "b"}
-"""The dtype kinds of columns that accept a Python scalar."""
+_TAKES: Final = {float: "efdg", int: "lqd", bool: "?"}
+"""The dtypes of columns that accept a Python scalar, by their characters."""
 
 
 def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
     """Write a value into its columns; `what` names it in errors."""
     if isinstance(columns, np.ndarray):
         same = getattr(value, "dtype", None) is columns.dtype and value.shape == columns.shape[1:]
-        if same or (columns.ndim == 1 and columns.dtype.kind in _TAKES.get(type(value), "")):
+        if same or (columns.ndim == 1 and columns.dtype.char in _TAKES.get(type(value), "")):
             columns[at] = value
             return
         one = np.asarray(value)
@@ -172,7 +172,7 @@ def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
                 f"before; it has {one.shape} and {one.dtype}"
             )
         columns[at] = one
-        if columns.dtype.kind in "iu" and (columns[at] != one).any():
+        if one.dtype != columns.dtype and columns.dtype.kind in "iu" and (columns[at] != one).any():
             raise ValueError(f"{_name(what)} must fit {columns.dtype} as before, not {value!r:.60}")
         return
     if isinstance(columns, dict):

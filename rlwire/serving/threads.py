@@ -57,12 +57,15 @@ def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> No
 
 def run_on_loop(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
     """Return a coroutine's result on another thread's loop; RuntimeError if that is closed."""
-    with contextlib.closing(coroutine):
+    try:
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         while not wait([future], 0.1).done:  # a loop that ends forgets what it has not begun
-            if loop.is_closed():
+            if loop.is_closed() and not future.done():
                 raise RuntimeError("the server has stopped")
-        return future.result()
+    except RuntimeError:
+        coroutine.close()
+        raise
+    return future.result()
 
 
 class LoopThread:

@@ -152,7 +152,7 @@ class _WorkerSlot:
         with self._lock:
             self._watcher.stop(0)
             if drain:
-                with contextlib.suppress(OSError):  # it is dead, or was asked before
+                with contextlib.suppress(OSError):  # it is dead
                     self.control.send(drain)
             else:
                 self.control.close()
@@ -200,12 +200,15 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
     def until_asked() -> None:
         multiprocessing.connection.wait([control, wake])
         # A process manager sends SIGTERM to the program too, which may ask to drain.
-        if control.poll(_KILL_AFTER / 2):
+        if control.poll(_KILL_AFTER):
             with contextlib.suppress(EOFError, OSError):  # no drain, or the program died
                 stop.drain = control.recv()
         stop.set()
-        control.poll(None)  # until the program stops at once, or has ended
-        stop.at_once()
+        if stop.drain:
+            with contextlib.suppress(EOFError, OSError):  # the program stops at once, or has ended
+                while True:
+                    control.recv()
+            stop.at_once()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not stop.set(): the handler may interrupt stop.wait() while that holds the event's lock.

@@ -5,6 +5,7 @@ The page's script is `rlwire/web/universe.js`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -183,8 +184,7 @@ class _PageService(ViewerService):
         try:
             match json.loads(message):
                 case "shown":
-                    viewer.showing = False
-                    viewer.update()
+                    viewer.shown()
                 case [str(name), bool(down)]:
                     with contextlib.suppress(ValueError):  # a key that X11 lacks
                         super().receive(viewer, key(name, down))
@@ -208,9 +208,17 @@ class _Page(Viewer):
         self._about: Mapping[str, Any] | None = None  # what was sent
         self._last: NumberedFrame | None = None
 
+    def shown(self) -> None:
+        self.showing = False
+        self.update()
+
     def update(self) -> None:
         """Send the environment's facts when they change, and the display's changes."""
         if self.showing or self.connection.closed:
+            return
+        if self.connection.blocked:
+            self.showing = True  # until the next try
+            asyncio.get_running_loop().call_later(0.1, self.shown)
             return
         try:
             about = self._service.about()

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rlwire._options import StreamServerOptions, given, with_options
+from rlwire.codecs.casting import real
 from rlwire.codecs.rewarder.infos import SIZE
 from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
@@ -21,7 +22,7 @@ from rlwire.universe.input import Controls, buttons_of, keys_of
 from rlwire.universe.options import UniverseServerOptions
 from rlwire.universe.page import PageServer
 from rlwire.universe.rewarder.player import EnvironmentPlayer
-from rlwire.universe.rewarder.server import RewarderServer, number
+from rlwire.universe.rewarder.server import RewarderServer
 from rlwire.universe.rfb.server import Display, RfbServer
 from rlwire.urls import parse_url
 
@@ -180,7 +181,7 @@ class UniverseServer(RewarderServer):
 
     def reward(self, value: float, done: bool = False, *more: Any, **options: Any) -> None:
         super().reward(value, done, *more, **options)
-        was, gain = self._score, float(number(value))
+        was, gain = self._score, real(value, "the reward")
         now = {"score": was["score"] + (gain if math.isfinite(gain) else 0.0)}
         if done:
             now["last"] = {"episode": was["episode"], "score": now["score"]}

@@ -68,7 +68,7 @@ def test_environment_truncates_a_run_that_ends_at_its_first_step(worlds, serving
     raised(LocalProtocolError, env.step, 1)
 
 
-def test_failed_reset_is_told_and_the_next_one_begins_a_run(worlds, serving, remote):
+def test_failed_reset_raises_and_the_next_one_begins_a_run(worlds, serving, remote):
     server = serving(worlds.Walk, env_kwargs={"fail": 0, "failures": 1, "made": []})
     env = remote(server, "Walk", like=worlds.Walk())
     assert "the environment's reset failed" in str(raised(PeerError, env.reset))

@@ -98,6 +98,7 @@ def test_collector_rejects_integers_that_do_not_fit_their_column():
     collector = EpisodeCollector(4)
     collector.reset(np.zeros(2, np.int8))
     collector.step(np.int8(1), np.ones(2, int), 0.0, False)  # which fit
-    for action, place in ((np.int64(300), np.zeros(2, np.int8)), (1, np.array([0, 256]))):
+    fits = np.zeros(2, np.int8)
+    for action, place in ((np.int64(300), fits), (300, fits), (1, np.array([0, 256]))):
         assert "int8" in str(raised(ValueError, collector.step, action, place, 0.0, False))
     np.testing.assert_array_equal(collector.take()[0].observations, [[0, 0], [1, 1]])

@@ -122,12 +122,27 @@ def test_worker_processes_drain_after_a_sigterm_to_all_processes():
         agent = AgentProxy(server.address)
         agent.connect()
         agent.init()
-        os.write(agent.connection.fileno(), b"9:")  # a message is in progress
+        connection = agent.connection
+        message = b"".join(connection.session.send({"command": "reset"}))
+        os.write(connection.fileno(), message[:3])
         os.kill(worker, signal.SIGTERM)
         with draining(server):
-            time.sleep(0.2)
-            assert not has_ended(worker)
-            server.stop()
+            os.write(connection.fileno(), message[3:])
+            assert connection.receive()["response"] == "done"
+        agent.disconnect()
+
+
+def test_second_drain_of_worker_processes_lets_messages_end():
+    with RLXServer(agents.Agent, LOOPBACK, workers=1) as server:
+        agent = AgentProxy(server.address)
+        agent.connect()
+        agent.init()
+        connection = agent.connection
+        message = b"".join(connection.session.send({"command": "reset"}))
+        os.write(connection.fileno(), message[:3])
+        with draining(server), meanwhile(server.drain, LONG):
+            os.write(connection.fileno(), message[3:])
+            assert connection.receive()["response"] == "done"
         agent.disconnect()
 
 

@@ -3,6 +3,7 @@
 import base64
 import http.client
 import io
+import itertools
 import json
 import struct
 
@@ -107,6 +108,7 @@ def test_page_receives_the_status_on_each_change(make):
 
 def test_page_that_reads_slowly_receives_the_last_status(make):
     reported = {"score": ""}
+    texts = itertools.cycle(["x" * 10_000, "y" * 10_000])
     server = make(about=reported.copy)
     with ws(server, timeout=10.0) as peer:
         peer.receive()
@@ -116,7 +118,7 @@ def test_page_that_reads_slowly_receives_the_last_status(make):
         eventually(lambda: not page.showing)
 
         def blocks():
-            reported["score"] += "x" * 10_000
+            reported["score"] = next(texts)
             server.update()
             return page.connection.blocked
 

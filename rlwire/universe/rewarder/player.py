@@ -23,7 +23,7 @@ from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.pacing import Pacer
 from rlwire.environments.spaces import describe_both
 from rlwire.environments.trees import tree_of
-from rlwire.errors import EncodeError, describe, on_error
+from rlwire.errors import EncodeError, LimitExceeded, describe, on_error
 from rlwire.serving.threads import Worker
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.universe.options import EnvironmentRewarderOptions, PushOptions
@@ -297,7 +297,7 @@ class EnvironmentPlayer:
                 self._show(prepared)
                 try:
                     self.server.reward(reward, done, shown)
-                except Exception:
+                except (EncodeError, LimitExceeded):
                     self.server.reward(reward, done, {**self._sendable(info), **flags})
         except BaseException as error:
             self.server.log.exception("%s: a step failed", self.driven.name)
@@ -317,9 +317,9 @@ class EnvironmentPlayer:
                 self._has_dropped = True
                 logger.warning("%s: entries of infos are not sent: %s", self.driven.name, error)
         kept = {}
-        for name, value in info.items() if isinstance(info, Mapping) else ():
+        for name in info if isinstance(info, Mapping) else ():
             with contextlib.suppress(Exception):
-                self._checked({name: value})
+                self._checked({name: (value := info[name])})
                 kept[name] = value
         with contextlib.suppress(Exception):  # too large as a whole
             return self._checked(kept)

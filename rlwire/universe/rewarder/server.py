@@ -17,9 +17,8 @@ from types import EllipsisType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from rlwire._options import with_options
+from rlwire.codecs.casting import real
 from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
@@ -215,7 +214,9 @@ class RewarderServer(StreamServer):
             EncodeError, LimitExceeded: it cannot be encoded; nothing was sent.
             DeadlineExceeded: the event loop is too busy: it accepted no push for 30 s.
         """
-        given = number(value), bool(done), dict(info or {})
+        if type(value) is not int or abs(value) >= 1 << 1023:
+            value = real(value, "the reward")
+        given = value, bool(done), dict(info or {})
         self._push(EnvReward(*given, episode_id=episode_id or self._runtime.status.episode_id))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
@@ -407,15 +408,6 @@ class RewarderServer(StreamServer):
         self.wake()
         counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
         logger.info("rewarder: %s", counts or "no clients")
-
-
-def number(value: Any) -> int | float:
-    """Return a reward as int or float; NumPy's may have any shape with one element."""
-    if type(value) is float or (type(value) is int and abs(value) < 1 << 1023):
-        return value
-    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
-        raise TypeError(f"reward must be a number, not {type(value).__name__}")
-    return float(np.asarray(value, np.float64).item())
 
 
 @dataclass(eq=False)

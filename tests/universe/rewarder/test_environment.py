@@ -1,6 +1,7 @@
 """Environments of Gymnasium behind a rewarder, among them one served by a process of its own."""
 
 import asyncio
+import collections
 import math
 import re
 import signal
@@ -175,6 +176,15 @@ class Unreadable:
         raise RuntimeError("detach it first")
 
 
+class Lazy(collections.UserDict):
+    """A mapping whose entry "odd" cannot be read."""
+
+    def __getitem__(self, name):
+        if name == "odd":
+            raise RuntimeError("it is gone")
+        return super().__getitem__(name)
+
+
 HELD = {"a": 1}
 HELD["self"] = HELD
 
@@ -253,12 +263,13 @@ def test_failed_reset_gets_an_error_reply_and_the_next_succeeds(scripted, fault)
     [
         (None, {}), ([("a", 1)], {}), ({"a": 1, "odd": object()}, {"a": 1}),
         ({"a": 1, "odd": Unreadable()}, {"a": 1}),
+        (Lazy({"a": 1, "odd": None}), {"a": 1}),
         (HELD, {"a": 1}), ({"a": 1, "many": np.zeros(10_001)}, {"a": 1}),
         ({"a": 1, "many": [0] * 6000, "more": [0] * 6000}, {}),
         ({"a": "NaN", "b": math.nan, "c": {"d": [-math.inf, "=Infinity"]}}, ...),
         ({"a": np.array([np.nan, 1, np.inf], np.float32), "b": np.float32("-inf")}, ...),
     ],
-    ids=["None", "list", "object", "unreadable", "held", "many", "all", "text", "array"],
+    ids=["None", "list", "object", "unreadable", "lazy", "held", "many", "all", "text", "array"],
 )  # fmt: skip
 def test_unencodable_info_never_fails_a_step(scripted, info, expected):
     environment, server, client = scripted
