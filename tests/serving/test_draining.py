@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from contextlib import contextmanager
 from typing import Any
 
