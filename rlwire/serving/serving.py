@@ -68,6 +68,7 @@ class BackgroundServer(ABC):
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
+        self._ending = threading.Lock()  # held while a run ends: the next one waits
         self.fatal: BaseException | None = None  # which ended the last run
         self._guarded = False  # by TLS or a secret; else `start` warns of other machines
         self._encrypted = False
@@ -91,8 +92,7 @@ class BackgroundServer(ABC):
     @property
     def address(self) -> Address:
         """The address of the current or last run, with the port that the system chose."""
-        running = self._running
-        return self._last if running is None else running.address
+        return self._last if (running := self._running) is None else running.address
 
     @property
     def url(self) -> str:
@@ -126,9 +126,10 @@ class BackgroundServer(ABC):
         """
         if self._running is not None:
             raise RuntimeError(f"the server {self.url} is already running")
-        self._stopped.clear()
-        self.fatal = None
-        self._running = self._run()
+        with self._ending:
+            self._stopped.clear()
+            self.fatal = None
+            self._running = self._run()
         logger.log(self.log_level, "serving %s, %s", self.url, self._details())
         if not self._guarded:
             warn_if_exposed(self.address, self.guards)
@@ -142,14 +143,14 @@ class BackgroundServer(ABC):
         url, self._last = self.url, self.address
         running, self._running = self._running, None
         if running is not None:
-            try:
-                running.stop(grace)
-            finally:
-                self._after_stop()
-                self._stopped.set()
+            with self._ending:
+                try:
+                    running.stop(grace)
+                finally:
+                    self._after_stop()
+                    self._stopped.set()
             logger.log(self.log_level, "stopped serving %s", url)
-        stopping = self._stopping
-        if stopping is not None:
+        if (stopping := self._stopping) is not None:
             stopping.ask()
 
     def stop_soon(self, error: BaseException | None = None) -> None:
@@ -166,8 +167,7 @@ class BackgroundServer(ABC):
         Peers are notified if the protocol has a message for it. Connections close between two
         messages, or after a gRPC call or a PERLERT rollout.
         """
-        running = self._running
-        if running is not None:
+        if (running := self._running) is not None:
             logger.info("draining %s", self.url)
             running.drain(seconds)
         self.stop(grace)

@@ -23,6 +23,7 @@ from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
 from tests import agents
 from tests.raising import raised
+from tests.transports.drivers import meanwhile
 
 
 class Async:
@@ -61,6 +62,29 @@ class Server(BackgroundServer):
 
     def _after_stop(self):
         self.tidied += 1
+
+
+def test_start_waits_for_the_end_of_the_last_run():
+    """A learner that failed at once was stopped while `with` started its server again."""
+    ending, may_end, order = threading.Event(), threading.Event(), []
+
+    class Slow(Server):
+        def _run(self):
+            order.append("begins")
+            return super()._run()
+
+        def _after_stop(self):
+            ending.set()
+            assert may_end.wait(20)
+            order.append("ends")
+
+    server = Slow().start()
+    with meanwhile(server.stop):
+        assert ending.wait(20)
+        threading.Timer(0.1, may_end.set).start()
+        server.start()
+    assert order == ["begins", "ends", "begins"]
+    server.stop()
 
 
 def test_server_can_be_started_and_stopped_again(caplog):
