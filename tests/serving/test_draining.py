@@ -114,49 +114,49 @@ def test_stop_ends_a_drain(worlds):
             worlds.stop()
 
 
+@contextmanager
+def half_a_message(server):
+    """Yield an agent's connection, and the rest of a message that has begun."""
+    agent = AgentProxy(server.address)
+    agent.connect()
+    agent.init()
+    message = b"".join(agent.connection.session.send({"command": "reset"}))
+    os.write(agent.connection.fileno(), message[:3])
+    yield agent.connection, message[3:]
+    agent.disconnect()
+
+
 def test_worker_processes_drain_after_a_sigterm_to_all_processes():
     """As systemd's default for the end of a service."""
-    with RLXServer(agents.Agent, LOOPBACK, workers=1) as server:
+    with (
+        RLXServer(agents.Agent, LOOPBACK, workers=1) as server,
+        half_a_message(server) as (connection, rest),
+    ):
         (worker,) = server._running.pids
-        agent = AgentProxy(server.address)
-        agent.connect()
-        agent.init()
-        connection = agent.connection
-        message = b"".join(connection.session.send({"command": "reset"}))
-        os.write(connection.fileno(), message[:3])
         os.kill(worker, signal.SIGTERM)
         with draining(server):
-            os.write(connection.fileno(), message[3:])
+            os.write(connection.fileno(), rest)
             assert connection.receive()["response"] == "done"
-        agent.disconnect()
 
 
 def test_second_drain_of_worker_processes_lets_messages_end():
-    with RLXServer(agents.Agent, LOOPBACK, workers=1) as server:
-        agent = AgentProxy(server.address)
-        agent.connect()
-        agent.init()
-        connection = agent.connection
-        message = b"".join(connection.session.send({"command": "reset"}))
-        os.write(connection.fileno(), message[:3])
-        with draining(server), meanwhile(server.drain, LONG):
-            os.write(connection.fileno(), message[3:])
-            assert connection.receive()["response"] == "done"
-        agent.disconnect()
+    with (
+        RLXServer(agents.Agent, LOOPBACK, workers=1) as server,
+        half_a_message(server) as (connection, rest),
+        draining(server),
+        meanwhile(server.drain, LONG),
+    ):
+        os.write(connection.fileno(), rest)
+        assert connection.receive()["response"] == "done"
 
 
 def test_stop_ends_a_drain_of_worker_processes():
-    with RLXServer(agents.Agent, LOOPBACK, workers=1) as server:
+    with RLXServer(agents.Agent, LOOPBACK, workers=1) as server, half_a_message(server):
         pids = server._running.pids
-        agent = AgentProxy(server.address)
-        agent.connect()
-        agent.init()
-        os.write(agent.connection.fileno(), b"9:")  # a message is in progress
         with draining(server) as drain:
             assert drain.is_alive()
             server.stop()
             assert all(map(has_ended, pids))
-        agent.disconnect()
 
 
 def test_drain_without_clients_returns_at_once(worlds):
