@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import ceil
-from threading import Lock, get_ident
+from threading import RLock, get_ident
 from time import monotonic
 from typing import Any
 
@@ -259,7 +259,7 @@ class DatagramConnection(DatagramDriver, Owned):
         DatagramDriver.__init__(self, session, sock)
         Owned.__init__(self, str(parse(sock.remote or sock.address)))  # type: ignore[arg-type]
         self.closed = False
-        self._busy = Lock()  # while the sockets are in use
+        self._busy = RLock()  # held while the sockets are in use; a signal may call again
         self._wake, self._waker = socket.socketpair()
         poll = select.poll()
         for ours in (sock.raw, self._wake):
@@ -329,7 +329,7 @@ class DatagramConnection(DatagramDriver, Owned):
             self._close_sockets()
 
     def close_inherited(self) -> None:
-        self._owner, self.closed, self._busy = INHERITED, True, Lock()
+        self._owner, self.closed, self._busy = INHERITED, True, RLock()
         self._close_sockets()
 
     def _close_sockets(self) -> None:

@@ -155,3 +155,18 @@ def test_close_between_waits_of_another_thread_sends_the_rest_and_closes():
             connection.session.begin(time.monotonic())
             closed.set()
         eventually(lambda: server.came)
+
+
+def test_session_may_flush_during_a_wait():
+    class Flushes(sessions.Asks):
+        def receive(self, *arguments):
+            connection.flush()
+            return super().receive(*arguments)
+
+    with (
+        plain_server() as server,
+        closing(
+            udp.connect(server.address, lambda peer: Flushes(peer, [b"a"], resend=10.0))
+        ) as connection,
+    ):
+        assert collect(connection) == [b"1 a"]
