@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -12,10 +13,15 @@ from pathlib import Path
 
 
 def free_port(kind=socket.SOCK_STREAM):
-    """Return a port of 127.0.0.1 that nobody uses at present."""
-    with socket.socket(type=kind) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """Return a port of 127.0.0.1 that nobody uses at present.
+
+    It is below those that the system gives to clients, also of other tests, until it is used.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with contextlib.suppress(OSError), socket.socket(type=kind) as sock:
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def has_ended(pid):

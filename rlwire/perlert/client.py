@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import secrets
@@ -131,12 +130,7 @@ class PerlertClientBase(waits.ClientBase):
         if connection is None:
             return
         connection.session.leave()
-        try:
-            # If another thread owns the socket, it sends the rest and closes.
-            with contextlib.suppress(LocalProtocolError, ConnectionClosed):
-                connection.flush()
-        finally:
-            connection.close()
+        connection.close()
 
     @property
     def _session(self) -> PerlertClientSession:
@@ -169,8 +163,7 @@ class PerlertClientBase(waits.ClientBase):
 
     def statistics(self) -> dict[str, int]:
         """Return the counts that all clients have, the session's, and the open socket's."""
-        connection = self._connection
-        socket = {} if connection is None else connection.statistics()
+        socket = {} if self._connection is None else self._connection.statistics()
         return {**socket, **self._session.statistics(), **super().statistics()}
 
     @driven

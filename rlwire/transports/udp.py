@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import ceil
-from threading import get_ident
+from threading import RLock, get_ident
 from time import monotonic
 from typing import Any
 
@@ -252,13 +252,14 @@ class DatagramConnection(DatagramDriver, Owned):
     """Drives a session over a socket: a client's, or one port of a server.
 
     It belongs to the thread that first calls `wait` or `flush`, which also send what the session
-    has queued. Any thread may call `close`.
+    has queued. Any thread may call `close`, which sends it too.
     """
 
     def __init__(self, session: DatagramLayer, sock: DatagramSocket) -> None:
         DatagramDriver.__init__(self, session, sock)
         Owned.__init__(self, str(parse(sock.remote or sock.address)))  # type: ignore[arg-type]
         self.closed = False
+        self._busy = RLock()  # held while the sockets are in use; a signal may call again
         self._wake, self._waker = socket.socketpair()
         poll = select.poll()
         for ours in (sock.raw, self._wake):
@@ -268,8 +269,9 @@ class DatagramConnection(DatagramDriver, Owned):
 
     def wait(self, timeout: float | None = None) -> list[Any]:
         """Send and receive until there are events; `timeout` 0 does not wait, None has no limit."""
-        if self.closed or self._owner != get_ident():
-            self._check()
+        return self._use(self._wait, timeout)
+
+    def _wait(self, timeout: float | None) -> list[Any]:
         session, sock = self.session, self.sock
         now = monotonic()
         until = _NEVER if timeout is None else now + timeout
@@ -282,8 +284,7 @@ class DatagramConnection(DatagramDriver, Owned):
                     events += session.receive(datagram, peer, now)
                 events += session.advance(now)
                 deadline = session.next_deadline()
-            if datagrams := session.datagrams():
-                sock.send_batch(datagrams)
+            self._send()
             if events:
                 return events
             if last := until <= now:
@@ -292,52 +293,57 @@ class DatagramConnection(DatagramDriver, Owned):
                 wake = until if deadline is None or until <= deadline else deadline
                 left = None if wake == _NEVER else ceil(max(_SHORTEST_SLEEP, wake - now) * 1000)
                 found = sock.receive_batch(1) if self._poll(left) else []
-            if self.closed:
-                self._check()
+            self._check()
             now = monotonic()
             for datagram, peer in found:
                 events += session.receive(datagram, peer, now)
             if events or last:  # and nothing else is due
-                if datagrams := session.datagrams():
-                    sock.send_batch(datagrams)
-                if self.closed:  # by another thread meanwhile
-                    self._close_sockets()
+                self._send()
                 return events
 
     def flush(self) -> None:
         """Send what the session has queued, without waiting."""
-        if self.closed or self._owner != get_ident():
-            self._check()
+        self._use(self._send)
+
+    def _use(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        if self._owner != get_ident():
+            self.claim()
+        try:
+            with self._busy:
+                self._check()
+                return call(*arguments)
+        finally:
+            if self.closed:
+                self._close_sockets()
+
+    def _send(self) -> None:
         if datagrams := self.session.datagrams():
             self.sock.send_batch(datagrams)
 
     def close(self) -> None:
         """Close the socket; a waiting thread raises ConnectionClosed and closes it itself."""
-        if self.closed:
-            return
-        self.closed = True
-        if self._is_used_elsewhere():
+        if not self.closed:
+            self.closed = True
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
-        else:
             self._close_sockets()
 
     def close_inherited(self) -> None:
-        self._owner, self.closed = INHERITED, True
+        self._owner, self.closed, self._busy = INHERITED, True, RLock()
         self._close_sockets()
 
     def _close_sockets(self) -> None:
-        if self._owner != INHERITED and (rest := self.session.datagrams()):
-            self.sock.send_batch(rest)
-        self.sock.close()
-        self._wake.close()
-        self._waker.close()
+        if self._busy.acquire(blocking=False):  # else the thread that uses them closes them
+            try:
+                if self._owner != INHERITED and self.sock.raw.fileno() != -1:
+                    self._send()
+            finally:
+                for each in (self.sock, self._wake, self._waker):
+                    each.close()
+                self._busy.release()
 
     def _check(self) -> None:
-        if self._owner != get_ident():
-            self.claim()
         if self.closed:
-            self._close_sockets()
             raise ConnectionClosed(f"{self.peer}: connection closed on this side")
 
 

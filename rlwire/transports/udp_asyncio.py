@@ -97,9 +97,10 @@ class DatagramEndpoint(DatagramDriver):
         return events
 
     def close(self) -> None:
-        """Close the socket. `wait` still returns the events that have arrived."""
+        """Send what is queued, and close. `wait` still returns the events that have arrived."""
         if self.closed:
             return
+        self._send()
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,5 +1,7 @@
 """`Client` against a server in this process."""
 
+import threading
+
 import pytest
 
 from rlwire.codecs.perlert import AgentSlot, text_to_array
@@ -20,7 +22,8 @@ def eager(monkeypatch):
 
 def test_client_registers_plays_to_done_and_registers_again(worlds, serving):
     named = {"name": "city", "number": 7, "kinds": "citizen"}
-    server = serving(lambda: worlds.Walk(length=10), **named)
+    gate = threading.Event()  # of the steps, which wait for the action
+    server = serving(lambda: worlds.Walk(length=10, gate=gate), threads=1, **named)
     with Client(server.address, "city:7", tag="walker") as client:
         assert client.lobby() == (AgentSlot("agent0", True, "citizen", "cpu", True),)
         assert client.state is PerlertState.IDLE
@@ -32,6 +35,8 @@ def test_client_registers_plays_to_done_and_registers_again(worlds, serving):
         frame = client.frame(5)
         assert frame.step == 0
         client.act(2)
+        eventually(lambda: server.statistics()["session"]["actions"])
+        gate.set()
         frames = [frame]
         while not frames[-1].done:
             frames += client.frames(5)
@@ -104,6 +109,7 @@ def test_wait_start_timeout_names_the_slots_that_are_not_ready(crowd):
     one.register("walker_0")
     one.ready()
     two.register("walker_1")
+    eventually(lambda: {"one", "two"} <= {slot.tag for slot in one.lobby()})
     with pytest.raises(
         DeadlineExceeded, match=r"crowd:0 at 127.* walker_2; .* walker_1 \(two\)\D* 0.1 s"
     ):
@@ -120,11 +126,12 @@ def test_wait_start_timeout_names_the_slots_that_are_not_ready(crowd):
 
 
 def test_silent_server_is_named_in_the_error_and_logged_once(silent, monkeypatch, caplog):
-    monkeypatch.setattr(waits, "SILENCE", 0.05)
     monkeypatch.setattr(sessions, "TIMEOUT", 0.3)
     address = f"localhost:{silent[1]}"
     with Client(address, "Walk") as client:
-        error = str(raised(DeadlineExceeded, client.register))
+        with monkeypatch.context() as patched:
+            patched.setattr(waits, "SILENCE", 0.0)  # logged before the first wait
+            error = str(raised(DeadlineExceeded, client.register))
         assert "'agent0'" in str(raised(DeadlineExceeded, client.register, "agent0", timeout=0.05))
         assert "0.05 s" in str(raised(DeadlineExceeded, client.lobby, 0.05))
     (record,) = caplog.records
@@ -134,7 +141,7 @@ def test_silent_server_is_named_in_the_error_and_logged_once(silent, monkeypatch
 
 
 def test_last_frame_is_read_after_the_server_has_stopped(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=100_000))
+    server = serving(lambda: worlds.Walk(length=100_000), rate=10)  # the client's buffer holds 250
     client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)

@@ -1,6 +1,7 @@
 """`rlwire.make`: Gymnasium's interface over a server in this process."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -28,14 +29,18 @@ def play(env, action, wait=None):
 def test_environment_plays_episodes_without_losing_rewards(
     worlds, serving, remote, truncate, totals
 ):
-    walk = worlds.Walk(length=15, truncate=truncate)
-    env = remote(serving(walk, totals=totals), "Walk", like=walk)
+    gate = threading.Event()
+    walk = worlds.Walk(length=15, truncate=truncate, gate=gate)
+    env = remote(serving(walk, totals=totals, threads=1), "Walk", like=walk)
     assert env.observation_space == worlds.Walk.observation_space
 
-    def fall_behind(step):  # the world does not wait
-        eventually(lambda: walk.steps >= min(step + 3, walk.length))
+    def fall_behind(step):  # the world waits for the reset alone
+        assert step == 0
+        gate.set()
+        eventually(lambda: walk.steps >= 3)
 
     for _ in range(3):
+        gate.clear()
         steps = play(env, 2, fall_behind)
         observation, _, terminated, truncated, info = steps[-1]
         assert (terminated, truncated) == (not truncate, truncate)
@@ -80,12 +85,22 @@ def test_failed_reset_raises_and_the_next_one_begins_a_run(worlds, serving, remo
 
 
 def test_reset_during_a_run_waits_for_its_end(worlds, serving, remote):
-    walk = worlds.Walk(length=30)
-    env = remote(serving(walk), "Walk", like=walk)
+    gate = threading.Event()
+    gate.set()
+
+    class Waits(worlds.Walk):
+        def reset(self, **options):
+            if self.seeds:
+                gate.clear()
+            return super().reset(**options)
+
+    walk = Waits(length=30, gate=gate)
+    env = remote(serving(walk, threads=1), "Waits", like=walk)
     env.reset()
     env.step(2)
     _, info = env.reset()
-    assert info["step"] < 20
+    gate.set()
+    assert info["step"] == 0
     assert len(walk.seeds) == 2
     assert len(walk.actions) >= 30
 
@@ -144,9 +159,13 @@ def test_ignored_seed_and_options_of_reset_are_logged_once(worlds, serving, remo
 
 def test_server_accepts_actions_by_name_and_by_number(worlds, serving, remote):
     words = ["left", "stay", "right"]
-    server = serving(lambda: worlds.Walk(length=9), actions=words)
+    server = serving(lambda: worlds.Walk(length=10**6), actions=words)
     for options in ({}, {"actions": words}):  # numbers are read too
-        assert play(remote(server, "Walk", **options), 2)[-1][0][0] > 0
+        env = remote(server, "Walk", **options)
+        before, after = math.inf, env.reset()[0][0]
+        while after <= before:  # to the left until the action has arrived
+            before, after = after, env.step(2)[0][0]
+        env.close()
     assert "invalid_action" not in server.statistics()["session"]["dropped"]
 
 

@@ -13,15 +13,19 @@ import rlwire
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.perlert import AsyncClient, Client
 from rlwire.transports.waits import drive, drive_async
+from tests.waiting import eventually
 
 NAME = "simple_spread_v3:0"
 SPACE = spaces.Box(-np.inf, np.inf, (18,), np.float32)
 
 
 class Recorded:
+    """Records its runs. A step waits for as many actions as three agents send until then."""
+
     def __init__(self, environment):
         self._environment = environment
         self.runs = []
+        self.actions = None  # counts those that the server has received
 
     def __getattr__(self, name):
         return getattr(self._environment, name)
@@ -33,6 +37,7 @@ class Recorded:
 
     def step(self, actions):
         result = self._environment.step(actions)
+        eventually(lambda: self.actions() >= 3 * len(self.runs[-1]))
         self.runs[-1].append((result[0], result[1], dict(actions)))
         return result
 
@@ -82,7 +87,8 @@ def with_environment(address, agent, auth):
 )
 def test_three_kinds_of_client_receive_the_frames_of_one_run(serving, decimals, key):
     spread = Recorded(simple_spread_v3.parallel_env(N=3, max_cycles=60))
-    server = serving(spread, decimals=decimals, auth=key, rate=100, totals=True)
+    server = serving(spread, decimals=decimals, auth=key, rate=100, totals=True, threads=1)
+    spread.actions = lambda: server.statistics()["session"]["actions"]
     ways = (with_client, lambda *given: asyncio.run(play_async(*given)), with_environment)
     with ThreadPoolExecutor() as pool:
         playing = [

@@ -40,10 +40,17 @@ def totals(frames):
 
 
 def test_run_sends_every_step_to_its_end(worlds, serving, begin):
-    frames = play(begin(serving(lambda: worlds.Walk(length=10), seed=2**127 + 1), "Walk"), 2)
+    gate = threading.Event()
+    server = serving(lambda: worlds.Walk(length=10, gate=gate), seed=2**127 + 1, threads=1)
+    client = begin(server, "Walk")
+    client.wait_start(5)
+    client.act(2)
+    eventually(lambda: server.statistics()["session"]["actions"])
+    gate.set()
+    frames = play(client)
     assert [frame.step for frame in frames] == list(range(11))
     seen = [text_to_array(frame.observation) for frame in frames]
-    # The action comes into force within a few steps; then the place grows by one a step.
+    # The action comes into force with the second step at the latest; then the place grows by one.
     places = [int(each[0]) for each in seen]
     assert places[-1] > 0
     assert {after - before for before, after in pairwise(places)} <= {-1, 1}
@@ -146,8 +153,8 @@ def test_server_starts_a_new_run_after_a_failed_one(worlds, serving, begin, work
     made = []
     options = {"length": 10, "fail": 4, "made": made}
     server = serving(worlds.Walk, env_kwargs=options, threads=workers, instances=2)
-    other = begin(server, "Walk:1")
     made[2].fail = None  # of instance 1, after the one that showed its spaces and instance 0's
+    other = begin(server, "Walk:1")
     client = begin(server, "Walk:0")
     frames = play(client)
     assert frames[-1].step == 4
@@ -241,17 +248,20 @@ def test_fault_ends_only_the_run_of_its_instance(
 
 def test_nonfinite_and_unusual_rewards_are_sent_exactly(worlds, serving, remote):
     rewards = [1, math.nan, np.array([2.0]), 10**30, Fraction(1, 2), -math.inf, True, 1.5]
+    wanted = threading.Semaphore(0)  # steps
 
     class Odd(worlds.Walk):
         def step(self, action):
+            assert wanted.acquire(timeout=20)
             _, _, terminated, truncated, _ = super().step(action)
             seen = np.array([math.nan, -math.inf, 1.0])
             return seen, rewards[self.steps - 1], terminated, truncated, None
 
-    env = remote(serving(Odd, rate=20, env_kwargs={"length": len(rewards)}), "Odd")
+    env = remote(serving(Odd, threads=1, env_kwargs={"length": len(rewards)}), "Odd")
     env.reset()
     got, over = [], False
     while not over:
+        wanted.release()
         observation, reward, *ended, info = env.step(1)
         got.append(reward)
         over = any(ended)
@@ -269,7 +279,7 @@ def test_invalid_extra_is_omitted_and_logged_once(worlds, serving, begin, extra,
 
 
 def test_last_step_is_sent_again_after_stop(worlds, serving):
-    server = serving(lambda: worlds.Walk(length=10**9))
+    server = serving(lambda: worlds.Walk(length=10**9), rate=10)  # the buffer holds 250 steps
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, ThreadPoolExecutor(1) as pool:
         sock.settimeout(10)
         where = ("127.0.0.1", server.address.port)

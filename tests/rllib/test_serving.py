@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 
@@ -12,6 +11,7 @@ import pytest
 
 import rlwire
 from tests.agents import Recorder
+from tests.programs import free_port
 from tests.waiting import eventually
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
@@ -98,8 +98,7 @@ def test_ppo_trains_and_resumes_from_its_checkpoint(tmp_path, caplog):
 
 
 def test_clients_reconnect_when_a_runner_is_killed():
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # where the new one listens, too
-        port = listener.getsockname()[1]
+    port = free_port()  # where the new one listens, too
     server = RLlibServer(
         "PPO", f"rlx://localhost:{port}", like="CartPole-v1",
         config={"train_batch_size_per_learner": 200, "num_epochs": 1, "num_envs_per_env_runner": 2},

@@ -2,6 +2,7 @@ import contextlib
 import logging
 import select
 import socket
+import threading
 import time
 from contextlib import closing
 from types import SimpleNamespace
@@ -132,3 +133,40 @@ def test_close_wakes_a_waiting_thread():
         connection.close()
     assert str(*ended).startswith("127.0.0.1:1: ")
     assert connection.sock.raw.fileno() == -1
+
+
+def test_close_between_waits_of_another_thread_sends_the_rest_and_closes():
+    between, closed = threading.Event(), threading.Event()
+
+    def wait_once():
+        assert connection.wait(0) == []
+        between.set()
+        assert closed.wait(10)
+        raised(ConnectionClosed, connection.wait)
+        raised(ConnectionClosed, connection.flush)
+
+    with plain_server() as server:
+        connection = udp.connect(server.address, asks(b"a"))
+        with meanwhile(wait_once):
+            assert between.wait(10)
+            connection.session.begin(time.monotonic())
+            connection.close()
+            assert connection.sock.raw.fileno() == -1
+            connection.session.begin(time.monotonic())
+            closed.set()
+        eventually(lambda: server.came)
+
+
+def test_session_may_flush_during_a_wait():
+    class Flushes(sessions.Asks):
+        def receive(self, *arguments):
+            connection.flush()
+            return super().receive(*arguments)
+
+    with (
+        plain_server() as server,
+        closing(
+            udp.connect(server.address, lambda peer: Flushes(peer, [b"a"], resend=10.0))
+        ) as connection,
+    ):
+        assert collect(connection) == [b"1 a"]

@@ -133,8 +133,9 @@ def test_episode_end_terminates_and_the_remote_starts_the_next(game):
 )
 def test_lost_remote_truncates_the_episode(game, stopped, text):
     one = game()
-    with rlwire.make(one.url, actions=CHOICES, rate=200, reset_timeout=1.5) as env:
+    with rlwire.make(one.url, actions=CHOICES, rate=200) as env:
         env.reset()
+        env.unwrapped.endpoint._reset_timeout = 1.5
         getattr(one, stopped).stop()
         truncated = False
         while not truncated:

@@ -58,8 +58,9 @@ class Sampled(gymnasium.Env):
 def counting():
     made = []
     with EnvironmentRewarder(
-        lambda: made.append(Counter()) or made[0], "127.0.0.1:0", lockstep=True, auth=None
-    ) as server:
+        lambda: made.append(Counter()) or made[0], "127.0.0.1:0", lockstep=True, auth=None,
+        backlog=1 << 26,  # an observer may pause
+    ) as server:  # fmt: skip
         yield server, made[0]
         made[0].gate.set()
 
@@ -216,7 +217,8 @@ def test_terminal_observation_is_copied_before_the_reset():
             assert (reward, terminated, truncated, info) == (1.0, True, False, {"k": [1]})
 
 
-def test_step_of_a_borrowed_connection_is_one_message(counting):
+def test_step_of_a_borrowed_connection_is_one_message(counting, monkeypatch):
+    monkeypatch.setattr("rlwire.universe.rewarder._loan._CHECK", 60.0)  # a step may pause
     server, _ = counting
     with rlwire.make(server.url) as env:
         env.reset()

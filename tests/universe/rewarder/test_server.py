@@ -140,8 +140,7 @@ def test_second_active_client_is_rejected(answering, join):
     assert first.step(5).reward == 1
     eventually(lambda: server.statistics().get("refused") == 1)
     first.close()
-    eventually(lambda: server.clients == 0)
-    assert not server.active
+    eventually(lambda: server.clients == 0 and not server.active)
     assert join(server).reset() == "3"
 
 
@@ -163,9 +162,8 @@ def test_wrong_password_closes_the_connection_with_a_reason(answering, join, pas
 def test_client_without_pong_is_closed(serving):
     server = serving(ping_interval=0.2, ping_timeout=0.2)
     with raw_client(server, observer=False) as silent:
-        eventually(lambda: server.clients == 1)
-        eventually(lambda: server.clients == 0)
-        silent.settimeout(5)
+        eventually(lambda: server.statistics().get("connections") and not server.clients)
+        silent.settimeout(20)
         while silent.recv(4096):  # pings, and the close frame
             pass
 
