@@ -27,12 +27,13 @@ from tests.transports.drivers import meanwhile
 
 
 class Async:
-    """A server on a loop that takes `nap` seconds to end."""
+    """A server on a loop, which ends once `may_end` is set."""
 
-    def __init__(self, error=None, nap=0.0):
+    def __init__(self, error=None):
         self.address = Address("127.0.0.1", 0)
         self.error = error
-        self.nap = nap
+        self.may_end = threading.Event()
+        self.may_end.set()
 
     async def start(self):
         if self.error is not None:
@@ -42,7 +43,7 @@ class Async:
 
     async def stop(self, grace):
         self.grace = grace
-        await asyncio.sleep(self.nap)
+        await asyncio.to_thread(self.may_end.wait, 30)
 
 
 class Server(BackgroundServer):
@@ -168,10 +169,14 @@ def test_worker_that_was_not_started_may_be_stopped():
 
 
 def test_slow_shutdown_is_logged(caplog):
-    thread = LoopThread(lambda: Async(nap=1.5), None)
+    server = Async()
+    server.may_end.clear()
+    thread = LoopThread(lambda: server, None)
     thread.stop(0.05)
     assert re.search(r"127\.0\.0\.1:7: .*abandoned.*0\.1 s", caplog.text)
-    thread.stop(20.0)  # the loop is on its way out
+    server.may_end.set()
+    thread._thread.join(20.0)
+    assert thread.loop.is_closed()
 
 
 def test_ctrl_c_while_a_loop_starts_ends_it():
