@@ -7,7 +7,7 @@ import re
 import signal
 import ssl
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -24,6 +24,7 @@ from rlwire.transports.tcp import connect
 from tests import agents
 from tests.raising import raised
 from tests.transports.drivers import meanwhile
+from tests.waiting import eventually
 
 
 class Async:
@@ -84,6 +85,48 @@ def test_start_waits_for_the_end_of_the_last_run():
         assert ending.wait(20)
         threading.Timer(0.1, may_end.set).start()
         server.start()
+    assert order == ["begins", "ends", "begins"]
+    server.stop()
+
+
+def test_start_waits_for_a_stop_that_has_only_begun(monkeypatch):
+    """It could run between: the end of the last run then tidied up behind the next one."""
+    late, started, order = threading.Event(), threading.Event(), []
+
+    class Lock:
+        """The thread that stops the server gets it late."""
+
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def __enter__(self):
+            if threading.current_thread() is not threading.main_thread():
+                late.set()
+                started.wait(0.5)
+            return self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+    class Ordered(Server):
+        def _run(self):
+            order.append("begins")
+            return super()._run()
+
+        def _after_stop(self):
+            order.append("ends")
+
+    def start():
+        with suppress(RuntimeError):  # it is still running
+            return server.start()
+
+    server = Ordered()
+    monkeypatch.setattr(server, "_ending", Lock())
+    server.start()
+    with meanwhile(server.stop):
+        assert late.wait(20)
+        eventually(start)
+        started.set()
     assert order == ["begins", "ends", "begins"]
     server.stop()
 
