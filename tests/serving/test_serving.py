@@ -131,6 +131,30 @@ def test_start_waits_for_a_stop_that_has_only_begun(monkeypatch):
     server.stop()
 
 
+def test_drain_returns_when_its_loop_ends_before_it_begins():
+    """It waited for all of its time, and a second more."""
+    ending, may_end = threading.Event(), threading.Event()
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *arguments, **options):
+            handle = super().call_soon_threadsafe(*arguments, **options)
+            if ending.is_set():
+                may_end.set()
+            return handle
+
+        def close(self):
+            ending.set()
+            assert may_end.wait(20)
+            super().close()
+
+    thread = LoopThread(Async, Loop)
+    with meanwhile(thread.stop, 20.0):
+        assert ending.wait(20)
+        with meanwhile(thread.drain, 60.0):
+            pass
+    assert may_end.is_set()
+
+
 def test_server_can_be_started_and_stopped_again(caplog):
     caplog.set_level("INFO")
     server = Server()
