@@ -97,7 +97,7 @@ def serve_loop(loop: str) -> None:
             "127.0.0.1:0", make_session, make_handler=lambda peer: Echo()
         ).start()
         print(server.address.port, flush=True)
-        await server.wait()
+        await asyncio.Event().wait()  # until it is killed
 
     run(main(), loop)
 

@@ -68,6 +68,7 @@ class BackgroundServer(ABC):
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
+        self._taking = threading.Lock()  # held by the one call of `stop` that ends a run
         self._ending = threading.Lock()  # held while a run ends: the next one waits
         self.fatal: BaseException | None = None  # which ended the last run
         self._guarded = False  # by TLS or a secret; else `start` warns of other machines
@@ -141,14 +142,16 @@ class BackgroundServer(ABC):
         Running handlers have `grace` seconds to finish. The server can be started again.
         """
         url, self._last = self.url, self.address
-        running, self._running = self._running, None
+        with contextlib.ExitStack() as ending:
+            with self._taking:
+                if self._running is not None:
+                    ending.enter_context(self._ending)  # first, or `start` could come between
+                running, self._running = self._running, None
+            if running is not None:
+                ending.callback(self._stopped.set)
+                ending.callback(self._after_stop)  # the first that is called
+                running.stop(grace)
         if running is not None:
-            with self._ending:
-                try:
-                    running.stop(grace)
-                finally:
-                    self._after_stop()
-                    self._stopped.set()
             logger.log(self.log_level, "stopped serving %s", url)
         if (stopping := self._stopping) is not None:
             stopping.ask()

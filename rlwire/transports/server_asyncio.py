@@ -28,7 +28,6 @@ class LoopServer(BaseServer[AsyncConnection]):
         super().__init__(*arguments, **options)
         self._acceptor: asyncio.Task[None] | None = None
         self._accepting_ended = False  # accepts no more connections
-        self._stopped: asyncio.Event | None = None
 
     async def __aenter__(self) -> LoopServer:
         return self if self._started else await self.start()
@@ -38,13 +37,8 @@ class LoopServer(BaseServer[AsyncConnection]):
 
     async def start(self) -> LoopServer:
         self._start_once()
-        self._stopped = asyncio.Event()
         self._acceptor = asyncio.create_task(self._accept(asyncio.get_running_loop()))
         return self
-
-    async def wait(self) -> None:
-        if self._stopped is not None:
-            await self._stopped.wait()
 
     async def drain(self, seconds: float) -> None:
         """Stop accepting, and wait until connections have drained; call `stop` afterwards."""
@@ -76,8 +70,6 @@ class LoopServer(BaseServer[AsyncConnection]):
                 connection.abort()
         await self._join(grace / 2)
         self._log_abandoned(asyncio.current_task(), grace)
-        if self._stopped is not None:
-            self._stopped.set()
 
     async def _stop_accepting(self) -> None:
         acceptor, self._acceptor = self._acceptor, None

@@ -27,6 +27,12 @@ from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
 RELEASE = threading.Event()
+WAITING = threading.Event()
+
+
+def wait(agent):
+    WAITING.set()
+    return RELEASE.wait(30)
 
 
 class Agent(CountingAgent):
@@ -35,7 +41,7 @@ class Agent(CountingAgent):
         "nan": lambda agent: [1.0, float("nan")],
         "complex": lambda agent: np.array([1j]),
         "exploit": lambda agent: agent.exploit,
-        "wait": lambda agent: RELEASE.wait(30),
+        "wait": wait,
         "large": lambda agent: np.zeros(500_000, np.uint8),
     }
 
@@ -50,6 +56,7 @@ class Agent(CountingAgent):
 def released():
     Agent.alive = 0
     RELEASE.clear()
+    WAITING.clear()
     yield
     RELEASE.set()
 
@@ -247,12 +254,12 @@ def test_closed_page_frees_its_agents(serve):
 def test_stop_sends_pending_replies_and_abandons_stuck_agents(serve, stuck):
     with serve() as proxy, Page(proxy).init(0, 1) as page:
         page.wait(0)
-        time.sleep(0.2)
+        assert WAITING.wait(30)
         begun = time.monotonic()
         if not stuck:
             threading.Timer(0.2, RELEASE.set).start()
         proxy.stop(grace=0.4 if stuck else 60)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 20
         if not stuck:
             assert page.hear()["data"] is True
             assert raised(Closed, page.hear).code == 1001

@@ -4,10 +4,17 @@ import os
 import signal
 import time
 
+from rlwire.serving import workers
+
 
 def note(path, what):
     with open(path, "a") as file:
         print(what, os.getpid(), file=file)
+
+
+def wait_longer_for_a_drain():
+    """However long the program pauses between the signal and the drain."""
+    workers._KILL_AFTER = 60.0
 
 
 def pid(listener, stop, greeting=b""):

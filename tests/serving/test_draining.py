@@ -22,6 +22,7 @@ from rlwire.transports.tcp import connect
 from tests import agents
 from tests.programs import has_ended
 from tests.raising import raised
+from tests.serving import targets
 from tests.transports.drivers import meanwhile
 from tests.waiting import eventually
 
@@ -86,6 +87,8 @@ def test_drain_lets_a_reference_clients_call_finish(worlds):
     with grpc.insecure_channel(str(worlds.address)) as channel:
         first = Original(channel)
         with draining(worlds) as drain:
+            (served,) = worlds._server.open_connections
+            eventually(lambda: served.session.draining or served.session.drain_requested)
             for _ in range(50):
                 first.step()
             assert drain.is_alive()
@@ -120,18 +123,20 @@ def half_a_message(server):
     agent = AgentProxy(server.address)
     agent.connect()
     agent.init()
-    message = b"".join(agent.connection.session.send({"command": "reset"}))
-    os.write(agent.connection.fileno(), message[:3])
-    yield agent.connection, message[3:]
+    connection, reset = agent.connection, {"command": "reset"}
+    message = b"".join(connection.session.send(reset))
+    os.write(connection.fileno(), message + message[:3])  # in one read, before its reply
+    assert connection.receive()["response"] == "done"
+    connection.session.send(reset)
+    yield connection, message[3:]
     agent.disconnect()
 
 
 def test_worker_processes_drain_after_a_sigterm_to_all_processes():
     """As systemd's default for the end of a service."""
-    with (
-        RLXServer(agents.Agent, LOOPBACK, workers=1) as server,
-        half_a_message(server) as (connection, rest),
-    ):
+    server = RLXServer(agents.Agent, LOOPBACK, workers=1)
+    server.initializer = targets.wait_longer_for_a_drain
+    with server, half_a_message(server) as (connection, rest):
         (worker,) = server._running.pids
         os.kill(worker, signal.SIGTERM)
         with draining(server):

@@ -7,7 +7,7 @@ import re
 import signal
 import ssl
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -24,15 +24,17 @@ from rlwire.transports.tcp import connect
 from tests import agents
 from tests.raising import raised
 from tests.transports.drivers import meanwhile
+from tests.waiting import eventually
 
 
 class Async:
-    """A server on a loop that takes `nap` seconds to end."""
+    """A server on a loop, which ends once `may_end` is set."""
 
-    def __init__(self, error=None, nap=0.0):
+    def __init__(self, error=None):
         self.address = Address("127.0.0.1", 0)
         self.error = error
-        self.nap = nap
+        self.may_end = threading.Event()
+        self.may_end.set()
 
     async def start(self):
         if self.error is not None:
@@ -42,7 +44,7 @@ class Async:
 
     async def stop(self, grace):
         self.grace = grace
-        await asyncio.sleep(self.nap)
+        await asyncio.to_thread(self.may_end.wait, 30)
 
 
 class Server(BackgroundServer):
@@ -85,6 +87,72 @@ def test_start_waits_for_the_end_of_the_last_run():
         server.start()
     assert order == ["begins", "ends", "begins"]
     server.stop()
+
+
+def test_start_waits_for_a_stop_that_has_only_begun(monkeypatch):
+    """It could run between: the end of the last run then tidied up behind the next one."""
+    late, started, order = threading.Event(), threading.Event(), []
+
+    class Lock:
+        """The thread that stops the server gets it late."""
+
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def __enter__(self):
+            if threading.current_thread() is not threading.main_thread():
+                late.set()
+                started.wait(0.5)
+            return self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+    class Ordered(Server):
+        def _run(self):
+            order.append("begins")
+            return super()._run()
+
+        def _after_stop(self):
+            order.append("ends")
+
+    def start():
+        with suppress(RuntimeError):  # it is still running
+            return server.start()
+
+    server = Ordered()
+    monkeypatch.setattr(server, "_ending", Lock())
+    server.start()
+    with meanwhile(server.stop):
+        assert late.wait(20)
+        eventually(start)
+        started.set()
+    assert order == ["begins", "ends", "begins"]
+    server.stop()
+
+
+def test_drain_returns_when_its_loop_ends_before_it_begins():
+    """It waited for all of its time, and a second more."""
+    ending, may_end = threading.Event(), threading.Event()
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *arguments, **options):
+            handle = super().call_soon_threadsafe(*arguments, **options)
+            if ending.is_set():
+                may_end.set()
+            return handle
+
+        def close(self):
+            ending.set()
+            assert may_end.wait(20)
+            super().close()
+
+    thread = LoopThread(Async, Loop)
+    with meanwhile(thread.stop, 20.0):
+        assert ending.wait(20)
+        with meanwhile(thread.drain, 60.0):
+            pass
+    assert may_end.is_set()
 
 
 def test_server_can_be_started_and_stopped_again(caplog):
@@ -168,10 +236,14 @@ def test_worker_that_was_not_started_may_be_stopped():
 
 
 def test_slow_shutdown_is_logged(caplog):
-    thread = LoopThread(lambda: Async(nap=1.5), None)
+    server = Async()
+    server.may_end.clear()
+    thread = LoopThread(lambda: server, None)
     thread.stop(0.05)
     assert re.search(r"127\.0\.0\.1:7: .*abandoned.*0\.1 s", caplog.text)
-    thread.stop(20.0)  # the loop is on its way out
+    server.may_end.set()
+    thread._thread.join(20.0)
+    assert thread.loop.is_closed()
 
 
 def test_ctrl_c_while_a_loop_starts_ends_it():

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.transports import drivers
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(params=["handler", "responder"])
@@ -106,7 +107,7 @@ def log(caplog):
 def no_thread_is_left():
     before = set(threading.enumerate())
     yield
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENCE
     while left := [
         t for t in threading.enumerate() if t not in before and t.name.startswith("rlwire")
     ]:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 
@@ -137,8 +138,8 @@ def test_idle_timeout_leaves_the_connection_open(ends, blobs):
         raised_with(errors.DeadlineExceeded, r"the peer: .* idle=0\.2", call)
     assert bounds(begun, 0.39)
     for size in (5, 50_000, 50_000):  # after a large one another is expected
-        with meanwhile(peer.sendall, blobs.frame(bytes(size))):
-            assert len(connection.receive()) == size
+        peer.sendall(blobs.frame(bytes(size)))
+        assert len(connection.receive()) == size
         assert "0.2" in str(raised(errors.DeadlineExceeded, connection.receive))
 
 
@@ -148,15 +149,16 @@ def test_slow_peer_is_disconnected_at_the_read_timeout(ends, blobs, size, before
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
 
+    frame = blobs.frame(bytes(size))
+
     def dribble():
-        frame = blobs.frame(bytes(size))
-        peer.sendall(frame[: size // 2])
         with contextlib.suppress(OSError):
-            for byte in frame[size // 2 :]:
+            for byte in frame[size // 2 : -1]:  # never all, however slow this machine is
                 time.sleep(0.02)
                 peer.sendall(bytes([byte]))
 
     begun = time.monotonic()
+    peer.sendall(frame[: size // 2])
     with meanwhile(dribble):
         caught = str(raised(errors.DeadlineExceeded, connection.receive))
         assert f"of {size + HEADER} bytes " in caught
@@ -185,23 +187,13 @@ def test_busy_wait_falls_back_to_sleep_and_keeps_its_timeout(ends, blobs):
         assert bytes(connection.receive()) == b"while it spins"
 
 
-class Interrupt(BaseException):
-    """What a handler raises."""
-
-
 @contextlib.contextmanager
-def on_alarm(handler, after=0.0):
+def on_alarm(handler):
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, after)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def interrupt(number, frame):
-    raise Interrupt
 
 
 @only
@@ -223,15 +215,14 @@ def test_signals_do_not_change_a_timeout(ends, blobs, come):
 
 
 @only
-def test_interrupted_send_closes_the_connection(ends):
+def test_interrupted_send_closes_the_connection(ends, ctrl_c):
     connection, peer = ends()
-    sender = threading.get_ident()
 
     def when_it_is_under_way():
         assert peer.recv(1)
-        signal.pthread_kill(sender, signal.SIGALRM)
+        ctrl_c()
 
-    with on_alarm(interrupt), meanwhile(when_it_is_under_way), pytest.raises(Interrupt):
+    with pytest.raises(KeyboardInterrupt), meanwhile(when_it_is_under_way):
         connection.send(bytes(50_000_000))
     assert connection.closed
 
@@ -239,12 +230,23 @@ def test_interrupted_send_closes_the_connection(ends):
 @only
 @pytest.mark.parametrize("before", [0, 20_000], ids=["first", "expected"])
 @pytest.mark.parametrize("come", [0, 2_000, 10_000])
-def test_interrupted_receive_closes_only_inside_a_message(ends, blobs, before, come):
+def test_interrupted_receive_closes_only_inside_a_message(ends, blobs, ctrl_c, before, come):
     connection, peer = ends()
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
     peer.sendall(blobs.frame(bytes(20_000))[:come])
-    with on_alarm(interrupt, 0.05), pytest.raises(Interrupt):
+    fcntl, termios = map(pytest.importorskip, ("fcntl", "termios"))
+
+    def unread():
+        words = fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4))
+        return int.from_bytes(words, sys.byteorder)
+
+    def when_it_waits():
+        eventually(lambda: not unread())
+        time.sleep(0.05)  # of what has not begun nothing shows that it waits
+        ctrl_c()
+
+    with pytest.raises(KeyboardInterrupt), meanwhile(when_it_waits):
         connection.receive()
     # Between messages nothing is lost; inside one nobody knows how much of it has come.
     assert connection.closed == (come > 0)

@@ -9,7 +9,7 @@ import pytest
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions import websocket
 from rlwire.transports import tcp
-from rlwire.transports.sockets import Timeouts
+from rlwire.transports.sockets import Timeouts, listen, local_address
 from tests.raising import raised
 from tests.transports.drivers import echoing, serving
 from tests.waiting import eventually
@@ -82,14 +82,17 @@ def test_another_user_cannot_exhaust_the_connections(
 
 
 def test_silent_peer_is_disconnected_at_the_first_message_timeout(serve, blobs, raw, read_frame):
-    server = serve(blobs, timeout=Timeouts(first=1.0))
-    with tcp.connect(server.address, blobs()) as talker:
-        assert talker.exchange(b"x") == b"x"
+    with listen("127.0.0.1:0") as listener:
+        talker = raw(local_address(listener))
+        talker.sendall(blobs.frame(b"x"))  # in time, however slow this machine is
+        server = serve(blobs, listener, timeout=Timeouts(first=0.5))
+        assert read_frame(talker) == b"x"
         silent = raw(server.address)
-        assert b"first=1.0 s" in read_frame(silent)
+        assert b"first=0.5 s" in read_frame(silent)
         assert read_frame(silent) == b""
         # Who has said a word may be silent for longer.
-        assert talker.exchange(b"x") == b"x"
+        talker.sendall(blobs.frame(b"y"))
+        assert read_frame(talker) == b"y"
 
 
 def test_incomplete_websocket_handshake_ends_at_the_first_timeout(serve, raw):
@@ -100,18 +103,27 @@ def test_incomplete_websocket_handshake_ends_at_the_first_timeout(serve, raw):
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
-def test_clients_without_tls_or_a_first_message_are_disconnected(serve, blobs, raw, contexts, log):
+class ShakesLonger(Timeouts):
+    handshake = 30.0
+
+
+def test_clients_without_tls_or_a_first_message_are_disconnected(
+    serve, blobs, raw, contexts, log, monkeypatch
+):
     context, trusting = contexts
-    server = serve(blobs, timeout=Timeouts(first=1.5, connect=30), tls=context)
+    server = serve(blobs, tls=context)
     with tcp.connect(server.address, blobs(), tls=trusting) as talker:
+        # Only for those that come now, and are meant to be late.
+        monkeypatch.setattr(server, "_timeouts", Timeouts(first=0.5, connect=30))
         plain, silent = raw(server.address), raw(server.address)
         plain.sendall(blobs.frame(b"hello"))
         assert talker.exchange(b"x") == b"x"
         with contextlib.suppress(ConnectionResetError):
             assert silent.recv(100) == b"", "before the handshake"
-        eventually(lambda: "no TLS handshake within connect=1.5 s" in log.text)
+        eventually(lambda: "no TLS handshake within connect=0.5 s" in log.text)
+        monkeypatch.setattr(server, "_timeouts", ShakesLonger(first=0.5))
         with tcp.connect(server.address, blobs(), tls=trusting) as shaken:
-            assert b"first=1.5" in bytes(shaken.receive()), "behind it"
+            assert b"first=0.5" in bytes(shaken.receive()), "behind it"
             raised(ConnectionClosed, shaken.receive)
         assert talker.exchange(b"x") == b"x"
 

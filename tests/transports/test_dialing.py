@@ -1,5 +1,6 @@
 """Connecting to servers that are not there, come late or say nothing, whatever drives it."""
 
+import math
 import socket
 import threading
 import time
@@ -23,6 +24,7 @@ def silent():
 def test_refused_connection_is_retried_as_the_back_off_allows(
     connect, blobs, silent, log, monkeypatch
 ):
+    monkeypatch.setattr(waits, "SILENCE", math.inf)
     with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {silent} \(1 attempt"):
         connect(silent, blobs())
     with pytest.raises(ConnectionRefusedError, match="3 attempts"):

@@ -274,7 +274,9 @@ def test_server_answers_grpcio_calls_and_errors(channel, room):
         failed = raised(grpc.RpcError, call, **arguments)
         assert failed.code() is grpc.StatusCode[code]
     assert "failed to answer" in failed.details()
-    assert room.closed(5)
+    # The call of 0.2 s may end before it is sent, but never arrives after those that follow it.
+    assert len(room.made) in (4, 5)
+    assert room.closed(len(room.made))
 
 
 def test_concurrent_streams_do_not_block_each_other(channel):
@@ -450,10 +452,9 @@ def test_server_stops_reading_from_a_client_that_never_reads(workers, room):
         dialled(address) as silent,
         meanwhile(raised, OSError, ask_and_never_read, silent) as thread,
     ):
-        count = 0
-        while thread.is_alive():
-            assert good.exchange(b"%d" % count) == b"%d" % count
-            count += 1
-        assert count
+        waiting = True
+        while waiting:  # once more behind its timeout: the server still does not read
+            waiting = thread.is_alive()
+            assert good.exchange(b"meanwhile") == b"meanwhile"
         silent.close()
         assert good.exchange(b"last") == b"last"

@@ -169,8 +169,7 @@ def test_peer_that_does_not_read_delays_no_other(start, raw, dial, blobs, log):
     server = start(make_handler=Flood, timeout=Timeouts(write=0.2))
     good, bad = dial(server), raw(server.address)
     bad.send(blobs.frame(b"flood") * 3)
-    eventually(lambda: server.statistics()["open"] == 2)
-    while server.statistics()["open"] == 2:
+    while not drivers.ended(server):
         assert good.exchange(b"x") == b"x"
         time.sleep(0.01)
     assert "write=0.2 s" in log.text

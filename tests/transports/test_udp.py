@@ -54,7 +54,9 @@ def asks(*texts, **options):
 def test_client_receives_replies_over_udp(host):
     with (
         plain_server(host) as server,
-        closing(udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000))) as connection,
+        closing(
+            udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000, resend=60.0))
+        ) as connection,
     ):
         assert connection.session.server == server.peer
         assert collect(connection) == [b"1 a", b"2 b c", b"3 " + b"\xff" * 1000]
@@ -87,8 +89,8 @@ def test_server_that_starts_late_is_reached_by_resends(caplog):
         address = first.address
     with closing(udp.connect(address, asks(b"a", resend=0.02))) as connection:
         connection.session.begin(time.monotonic())
-        assert connection.wait(0.15) == []
-        assert connection.session.resends > 1
+        while connection.session.resends < 2:
+            assert connection.wait(0.15) == []
         with plain_server(port=address[1]):
             assert connection.wait(10) == [b"1 a"]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
