@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import as_array, cast
 from rlwire.codecs.msgpack import encode
 from rlwire.dm_env_rpc.client import AsyncClient, Client
 from rlwire.dm_env_rpc.status import StatusError
@@ -186,10 +186,7 @@ def _fit(entry: Property, value: Any) -> Any:
     spec = entry.spec
     if spec.dtype == codec.DataType.PROTO:
         return value
-    try:
-        array = np.asarray(value)
-    except ValueError:  # a jagged list
-        raise EncodeError(f"the value of {_label(spec.name)} is not an array") from None
+    array = as_array(value, f"the value of {_label(spec.name)}")
     if len(array.shape) != len(spec.shape) or any(
         size != wanted for size, wanted in zip(array.shape, spec.shape, strict=True) if wanted >= 0
     ):

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.codecs.casting import as_array, cast, real
 from rlwire.codecs.rllink import Episode
 from rlwire.codecs.rllink.episodes import mapped
 
@@ -94,7 +95,7 @@ class EpisodeCollector:
             why = "the batch is full, call take()" if self._open else "call reset() first"
             raise RuntimeError(f"no step can be recorded: {why}")
         at = self._count
-        reward, outputs = float(reward), dict(outputs or {})
+        reward, outputs = real(reward, "the reward"), dict(outputs or {})
         if self._columns is None:
             step = {"actions": action, "rewards": reward, "outputs": outputs}
             self._columns = mapped(partial(_column, self._steps), step)
@@ -148,32 +149,34 @@ class EpisodeCollector:
 
 
 def _column(length: int, value: Any) -> NDArray[Any]:
-    one = np.asarray(value)
+    one = as_array(value, "a value")
     if one.dtype.hasobject or one.dtype.kind in "USMmV":
         raise ValueError(f"expected numbers or arrays of numbers, not {type(value).__name__}")
     return np.empty((length, *one.shape), one.dtype)
 
 
-_TAKES: Final = {float: "efdg", int: "lqd", bool: "?"}
-"""The dtypes of columns that accept a Python scalar, by their characters."""
+_TAKES: Final = {
+    **{np.dtype(char).type: char for char in "?bBhHiIlLqQefd"},
+    **{float: "efdg", int: "lqd", bool: "?"},
+}
+"""The dtypes of columns that accept a scalar, by their characters."""
 
 
 def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
     """Write a value into its columns; `what` names it in errors."""
     if isinstance(columns, np.ndarray):
-        same = getattr(value, "dtype", None) is columns.dtype and value.shape == columns.shape[1:]
+        same = type(value) is np.ndarray and value.dtype is columns.dtype
+        same = same and value.shape == columns.shape[1:]
         if same or (columns.ndim == 1 and columns.dtype.char in _TAKES.get(type(value), "")):
             columns[at] = value
             return
-        one = np.asarray(value)
+        one = as_array(value, _name(what))
         if one.shape != columns.shape[1:] or not np.can_cast(one.dtype, columns.dtype, "same_kind"):
             raise ValueError(
                 f"{_name(what)} must have shape {columns.shape[1:]} and dtype {columns.dtype} as "
                 f"before; it has {one.shape} and {one.dtype}"
             )
-        columns[at] = one
-        if one.dtype != columns.dtype and columns.dtype.kind in "iu" and (columns[at] != one).any():
-            raise ValueError(f"{_name(what)} must fit {columns.dtype} as before, not {value!r:.60}")
+        columns[at] = one if one.dtype.kind not in "biu" else cast(one, columns.dtype, _name(what))
         return
     if isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import cast, real
 from rlwire.errors import EncodeError
 from tests.raising import raised, raised_with
 
@@ -66,6 +66,16 @@ def test_non_numeric_values_are_rejected(value):
 
 def test_ragged_lists_are_rejected():
     raised(EncodeError, cast, [[1], [1, 2]], BOOL, "it")
+
+
+def test_masked_elements_are_rejected():
+    """NumPy would return what is behind the mask."""
+    for value in (np.ma.array([1.0, 2.0], mask=[False, True]), np.ma.masked):
+        raised_with(EncodeError, "^it has masked elements", cast, value, FLOATS[2], "it")
+    assert cast(np.ma.array([1, 2]), FLOATS[2], "it").tolist() == [1.0, 2.0]
+    for value in (np.ma.masked, np.ma.array(2.0, mask=True), np.ma.array([2.0], mask=[True])):
+        raised_with(EncodeError, "^it must be one number", real, value, "it")
+    assert real(np.ma.array([2.0]), "it") == 2.0
 
 
 def test_empty_arrays_cast_to_any_dtype():

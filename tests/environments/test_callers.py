@@ -608,4 +608,4 @@ def test_invalid_actions_of_a_policy_are_named(answer, named, unnamed):
 @pytest.mark.parametrize("reward", ["x", None, [[1], [1, 2]], {"a": 1}], ids=str)
 def test_rewards_that_are_not_numbers_are_named(reward):
     error = raised(errors.EncodeError, callers.total_reward, reward, {})
-    assert "the reward must be numbers" in str(error)
+    assert str(error).startswith("the reward ")

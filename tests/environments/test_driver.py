@@ -8,6 +8,7 @@ from dm_env import specs
 from gymnasium import spaces
 
 from rlwire.environments.driver import Game, drive, is_environment, maker
+from rlwire.environments.fitting import fitting
 from rlwire.errors import EncodeError
 from tests.raising import raised, raised_with
 
@@ -186,3 +187,16 @@ def test_results_of_the_old_api_are_named(monkeypatch, method, result, count):
     driven = drive(Walk)
     with pytest.raises(TypeError, match=rf"Walk: {method}\(\).*observation.*info.*{count}"):
         driven.step(0) if method == "step" else driven.reset()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (np.float32, [2**24 + 1, 0]), (np.bool_, [2, 0]), (np.uint8, [-1.0, 0.0]),
+        (np.uint8, [300, 0]), (np.uint8, [np.nan, 0.0]), (np.uint8, [2.0**60, 0.0]),
+        (np.float32, np.ma.array([1.0, 2.0], mask=[False, True])),
+    ],
+)  # fmt: skip
+def test_values_that_the_dtype_of_a_space_cannot_represent_are_rejected(dtype, value):
+    space = spaces.Box(0, 1, (2,), dtype)
+    raised_with(EncodeError, "^it ", fitting(space, "it"), value)

@@ -292,7 +292,15 @@ def test_vector_rejects_spaces_without_arrays(way):
         ),
         (
             {"a": np.zeros((3, 2)), "b": np.full((3, 2), 2**63, np.uint64)},
-            "the actions, b must fit int64",
+            "the actions, b .* fit int64",
+        ),
+        (
+            {"a": np.zeros((3, 2)), "b": np.ma.array(np.zeros((3, 2), int), mask=True)},
+            "the actions, b has masked elements",
+        ),
+        (
+            {"a": np.full((3, 2), 2**24 + 1), "b": np.zeros((3, 2), int)},
+            "the actions, a .* fit float32",
         ),
         (np.zeros(3), "mapping"),
     ],

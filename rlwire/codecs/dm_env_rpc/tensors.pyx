@@ -27,7 +27,7 @@ from rlwire.kernels cimport *
 
 import numpy as np
 
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import as_array, cast
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray, numpy_dtype
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, checked
@@ -269,10 +269,10 @@ cdef int _measure_proto_array(Tensor *out, object value, bint compress,
 
 cdef cnp.ndarray _as_array(object value):
     try:
-        return np.asarray(value)
-    except MemoryError:
+        return as_array(value, "the value")
+    except (EncodeError, MemoryError):
         raise
-    except Exception as problem:  # such as rows of different lengths
+    except Exception as problem:
         raise EncodeError(
             f"cannot make an array of {type(value).__qualname__}: {problem}"
         ) from problem

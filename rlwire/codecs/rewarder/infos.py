@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlwire.codecs.casting import as_array
 from rlwire.errors import EncodeError
 
 ARRAYS: Final = "rlwire.arrays"
@@ -72,7 +73,7 @@ def _check(value: Any, path: str) -> None:
         for item in value:
             _check(item, f"{path}[]")
     elif not isinstance(value, _PLAIN):
-        array = np.asarray(value) if hasattr(value, "__array__") else None
+        array = as_array(value, path) if hasattr(value, "__array__") else None
         if array is None or array.dtype.kind in "Mm":
             raise EncodeError(f"JSON cannot represent {type(value).__qualname__}", path=path)
         if array.dtype.kind in "OSV":
@@ -99,7 +100,9 @@ def spell(value: Any) -> Any:
         return [spell(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return spell(np.asarray(value).tolist()) if hasattr(value, "__array__") else value
+    if hasattr(value, "__array__") and not isinstance(value, (np.longdouble, np.clongdouble)):
+        return spell(as_array(value, "it").tolist())
+    return value
 
 
 def restore_numbers(value: Any) -> Any:
