@@ -132,7 +132,7 @@ cdef object foreign_array(object value, const Step *path=NULL):
         if PyObject_CheckBuffer(value) and not isinstance(value, np.ndarray):
             return np.asarray(memoryview(value))
         if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-            return as_array(value, "it")
+            return as_array(np.asanyarray(value), "it")
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
     except MemoryError:

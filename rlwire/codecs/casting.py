@@ -22,10 +22,12 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
     """Return a value as an array; EncodeError, which starts with `what`, if elements are masked."""
     try:
         array = np.asanyarray(value)
-    except ValueError as error:
-        lists = isinstance(value, (list, tuple))
-        why = "has lists of different lengths" if lists else f"is not an array: {error}"
-        raise EncodeError(f"{what} {why}") from None
+    except MemoryError:
+        raise
+    except Exception as error:
+        ragged = isinstance(error, ValueError) and isinstance(value, (list, tuple))
+        why = "has lists of different lengths" if ragged else f"is not an array: {error}"
+        raise EncodeError(f"{what} {why}") from (None if ragged else error)
     if type(array) is not np.ndarray and np.ma.is_masked(array):  # importing np.ma takes long
         raise EncodeError(f"{what} has masked elements: send its .filled() or .data")
     return np.asarray(array)
@@ -65,6 +67,20 @@ def real(value: Any, what: str) -> float:
         if kind not in "cmMSU" and not isinstance(one, complex) and hasattr(one, "__float__"):
             return float(one)
     raise EncodeError(f"{what} must be one number, not {quoted(value)}")
+
+
+def flag(value: Any, what: str) -> bool:
+    """Return a boolean, or a number that stands for one, as a bool; None is False.
+
+    EncodeError, which starts with `what`, for others: to Python, a list of False is true.
+    """
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    with contextlib.suppress(Exception):
+        one = as_array(value, what)
+        if one.size == 1 and (one.dtype.kind in "biu" or one.item() in (0, 1)):
+            return bool(one.item())
+    raise EncodeError(f"{what} must be true or false, not {quoted(value)}")
 
 
 @functools.cache

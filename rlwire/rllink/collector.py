@@ -10,12 +10,12 @@ import time
 import uuid
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.codecs.casting import as_array, cast, real
+from rlwire.codecs.casting import as_array, cast, flag, real
 from rlwire.codecs.rllink import Episode
 from rlwire.codecs.rllink.episodes import mapped
 
@@ -96,6 +96,8 @@ class EpisodeCollector:
             raise RuntimeError(f"no step can be recorded: {why}")
         at = self._count
         reward, outputs = real(reward, "the reward"), dict(outputs or {})
+        if not (terminated is False is truncated):
+            terminated, truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
         if self._columns is None:
             step = {"actions": action, "rewards": reward, "outputs": outputs}
             self._columns = mapped(partial(_column, self._steps), step)
@@ -106,7 +108,7 @@ class EpisodeCollector:
         _put(self._observations, at + 1, observation, "the observation")
         self._count = at + 1
         if terminated or truncated:
-            self._end(bool(terminated), bool(truncated))
+            self._end(terminated, truncated)
 
     def take(self) -> list[Episode]:
         """Return the batch; an unfinished episode continues in the next one."""
@@ -155,10 +157,7 @@ def _column(length: int, value: Any) -> NDArray[Any]:
     return np.empty((length, *one.shape), one.dtype)
 
 
-_TAKES: Final = {
-    **{np.dtype(char).type: char for char in "?bBhHiIlLqQefd"},
-    **{float: "efdg", int: "lqd", bool: "?"},
-}
+_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "efdg", int: "lqd", bool: "?"}
 """The dtypes of columns that accept a scalar, by their characters."""
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlwire.codecs.casting import cast, real
+from rlwire.codecs.casting import cast, flag, real
 from rlwire.errors import EncodeError
 from tests.raising import raised, raised_with
 
@@ -87,3 +87,22 @@ def test_empty_arrays_cast_to_any_dtype():
 def test_array_of_the_requested_dtype_is_not_copied():
     array = np.arange(3)
     assert cast(array, array.dtype, "it") is array
+
+
+def test_flag_is_the_boolean_that_a_value_stands_for():
+    for value in (True, np.True_, 1, 2, 1.0, [True], np.array([[True]]), np.int8(1)):
+        assert flag(value, "it") is True
+    for value in (False, np.False_, 0, 0.0, None, [False], np.array(False), np.float32(0)):
+        assert flag(value, "it") is False
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [True, False], np.array([True, False]), [], "False", b"", {}, 0.5, np.nan, object(),
+        np.ma.array([True], mask=[True]), [[True], [True, False]],
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_value_that_is_no_flag_is_named(value):
+    raised_with(EncodeError, "^it must be true or false, not ", flag, value, "it")

@@ -311,6 +311,12 @@ def test_vector_rejects_actions_that_mismatch_its_space(given, expected):
         raised_with(errors.EncodeError, expected, envs.step, given)
 
 
+def test_vector_rejects_options_that_are_no_dict():
+    with local(makes(2), workers=0) as envs:
+        for options in ("x", 1, [("place", 1)]):
+            raised_with(TypeError, "^options must be a dict", envs.reset, options=options)
+
+
 def test_vector_rejects_seeds_and_masks_of_the_wrong_size():
     with local(makes(2), workers=0) as envs:
         assert "2 seeds" in str(raised(ValueError, envs.reset, seed=[1]))

@@ -58,8 +58,11 @@ def mark_arrays(info: Mapping[str, Any], path: str = "$.body.info") -> Mapping[s
     """Return an info with `ARRAYS` if it has arrays; EncodeError for values such as a set."""
     if not info:
         return info
-    _check(info, path)
-    marks = _marks(info)
+    try:
+        _check(info, path)
+        marks = _marks(info)
+    except RecursionError:
+        raise EncodeError("a value contains itself", path=path) from None
     return {**info, ARRAYS: marks} if marks else info
 
 
