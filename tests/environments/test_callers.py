@@ -239,6 +239,22 @@ def test_openpi_listener_rejects_entries_of_another_type(env, in_thread, entries
     assert named in calling.result(60).text
 
 
+def test_openpi_listener_leaves_out_what_a_robot_sends_beside_the_space(in_thread):
+    seen = spaces.Dict(state=BOX)
+    url = "openpi://localhost:0"
+    with rlwire.listen(url, observation_space=seen, action_space=spaces.Discrete(2)) as env:
+
+        def call():
+            with Client(address_of(env)) as policy:
+                policy.infer({"state": np.zeros(2, np.float32), "prompt": "fold the towel"})
+
+        calling = in_thread(call)
+        assert seen.contains(env.reset()[0])
+        with contextlib.suppress(errors.RlwireError):
+            env.step(0)
+        calling.result(60)
+
+
 def test_reward_array_is_summed_and_kept_in_the_info(env, in_thread):
     several, state = np.array([1.0, 2.0]), np.zeros(2, np.float32)
     in_thread(ask, env, (None, state), (several, state))
