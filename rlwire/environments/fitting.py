@@ -71,9 +71,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
         if is_discrete and type(value) is int and leaf.low <= value <= leaf.high:
             return make(value)
         if leaf.text is None:
-            value = numbers(value)
-            if is_scalar:
-                value = value[()]
+            value = numbers(value)[()] if is_scalar else numbers(value)
         elif leaf.text is str and not shape and not isinstance(value, str):
             raise EncodeError(f"{what} must be text, not {quoted(value)}")
         if within and not leaf.contains(value):

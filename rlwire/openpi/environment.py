@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.codecs.casting import flag
+from rlwire.codecs.casting import as_array, flag
 from rlwire.environments.callers import ActionRequest, Caller, Callers, total_reward
 from rlwire.environments.driver import opened
 from rlwire.environments.trees import tree_of
@@ -99,7 +99,7 @@ class OpenpiCaller(Caller):
         return ActionRequest(observation, None if begins else reward, terminated, truncated, info)
 
     def send_action(self, action: Any) -> None:
-        actions = np.asarray(action)
+        actions = as_array(action, "the action")
         self.connection.send({"actions": actions[None] if self._single else actions})
 
 

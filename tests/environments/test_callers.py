@@ -255,6 +255,23 @@ def test_openpi_listener_leaves_out_what_a_robot_sends_beside_the_space(in_threa
         calling.result(60)
 
 
+def test_masked_action_of_a_trainer_is_rejected(env, play_in_thread):
+    playing = play_in_thread(Counting(1))
+    env.reset()
+    raised_with(errors.EncodeError, "masked", env.step, np.ma.array(1, mask=True))
+    assert env.step(1)[2]
+    assert playing.result(60) == [0.5]
+
+
+@over_rlx
+@pytest.mark.parametrize(("terminal", "ends"), [([False], False), (np.array([True]), True)])
+def test_terminal_of_one_item_is_a_flag(env, in_thread, terminal, ends):
+    state = np.zeros(2, np.float32)
+    in_thread(ask, env, (None, state), (1.0, state, terminal))
+    env.reset()
+    assert env.step(0)[2] is ends
+
+
 def test_reward_array_is_summed_and_kept_in_the_info(env, in_thread):
     several, state = np.array([1.0, 2.0]), np.zeros(2, np.float32)
     in_thread(ask, env, (None, state), (several, state))
