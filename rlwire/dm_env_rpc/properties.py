@@ -186,18 +186,17 @@ def _fit(entry: Property, value: Any) -> Any:
     spec = entry.spec
     if spec.dtype == codec.DataType.PROTO:
         return value
-    array = as_array(value, f"the value of {_label(spec.name)}")
+    what = f"the value of {_label(spec.name)}"
+    array = as_array(value, what)
     if len(array.shape) != len(spec.shape) or any(
         size != wanted for size, wanted in zip(array.shape, spec.shape, strict=True) if wanted >= 0
     ):
-        raise EncodeError(
-            f"the value of {_label(spec.name)} must have the shape {spec.shape}, not {array.shape}"
-        )
+        raise EncodeError(f"{what} must have the shape {spec.shape}, not {array.shape}")
     if spec.dtype == codec.DataType.STRING:
         if array.dtype.kind != "U":
-            raise EncodeError(f"the value of {_label(spec.name)} must be text, not {array.dtype}")
+            raise EncodeError(f"{what} must be text, not {array.dtype}")
         return array if spec.shape else str(array.item())
-    array = cast(array, codec.numpy_dtype(spec.dtype), f"the value of {_label(spec.name)}")
+    array = cast(array, codec.numpy_dtype(spec.dtype), what)
     return array if spec.shape else array[()]
 
 

@@ -165,6 +165,8 @@ class _Parallel(Driven):
         steps = {}
         for name in {**observations, **dict.fromkeys(gone)}:
             terminated, truncated = terminations.get(name, False), truncations.get(name, False)
+            if rewards.get(name, 0.0) is None:
+                raise EncodeError(f"{self.name}: the reward of {name} must be a number, not None")
             if not (terminated is False is truncated):
                 terminated = flag(terminated, f"{name}: terminated")
                 truncated = flag(truncated, f"{name}: truncated")

@@ -230,6 +230,19 @@ def test_flag_of_an_agent_that_is_no_boolean_is_named():
     raised_with(EncodeError, "^b: terminated must be", pair.step, dict.fromkeys("ab", 0))
 
 
+def test_reward_of_an_agent_that_is_none_is_rejected():
+    """PERLERT and dm_env_rpc would send 0, as for dm_env's None."""
+
+    class Odd(Pair):
+        def step(self, actions):
+            observations, _, *flags_infos = super().step(actions)
+            return observations, {"b": None}, *flags_infos
+
+    pair = drive(Odd())
+    pair.reset()
+    raised_with(EncodeError, "reward of b must be", pair.step, dict.fromkeys("ab", 0))
+
+
 def test_observation_that_contains_itself_is_rejected():
     seen = [1.0]
     seen.append(seen)
