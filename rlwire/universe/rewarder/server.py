@@ -216,7 +216,7 @@ class RewarderServer(StreamServer):
         """
         if type(value) is not int or abs(value) >= 1 << 1023:
             value = real(value, "the reward")
-        given = value, flag(done, "done"), dict(info or {})
+        given = value, done is not False and flag(done, "done"), dict(info or {})
         self._push(EnvReward(*given, episode_id=episode_id or self._runtime.status.episode_id))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
