@@ -20,7 +20,7 @@ from rlwire.dm_env_rpc import Client
 from rlwire.dm_env_rpc.spaces import INFO, REQUEST_SPACES, spaces_in
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.pettingzoo import ParallelEnvironment
-from rlwire.errors import DecodeError, EncodeError
+from rlwire.errors import DecodeError, EncodeError, RlwireError
 from rlwire.limits import DEFAULT
 from tests.raising import raised, raised_with
 from tests.waiting import eventually
@@ -135,6 +135,28 @@ def made(protocol, environment, **options):
         contextlib.closing(rlwire.make(server.url)) as env,
     ):
         yield env
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_action_with_an_entry_that_the_space_lacks_is_rejected(protocol):
+    inner = spaces.Dict(b=spaces.Discrete(2))
+    with made(protocol, Mirror(inner, spaces.Dict(a=inner))) as env:
+        env.reset()
+        for action, entry in (({"a": {"b": 1}, "c": 2}, "c"), ({"a": {"b": 1, "d": 2}}, "d")):
+            raised_with(EncodeError, f"the action.* entry '{entry}'", env.step, action)
+
+
+@pytest.mark.parametrize("protocol", ["dm_env_rpc", "rewarder"])
+def test_flag_of_a_served_environment_that_is_no_boolean_is_named(protocol):
+    mirror = Mirror(spaces.Discrete(2), spaces.Discrete(2))
+    mirror.step = lambda action: (0, 1.0, np.array([True, False]), False, {})
+    with made(protocol, mirror) as env:
+        env.reset()
+        try:
+            said = str(env.step(0)[4])
+        except RlwireError as error:
+            said = str(error)
+    assert "terminated must be true or false, not array([ True, False])" in said
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -18,6 +18,7 @@ from rlwire.kernels cimport (RLW_BOOL, RLW_FLOAT32, RLW_INT8, RLW_UINT8, rlw_dty
 
 import numpy as np
 
+from rlwire.codecs.casting import as_array
 from rlwire.errors import EncodeError
 
 cdef extern from *:
@@ -128,10 +129,10 @@ cdef cnp.ndarray contiguous(cnp.ndarray array):
 cdef object foreign_array(object value, const Step *path=NULL):
     """Return the array that an object exposes on the CPU; None if it exposes none."""
     try:
-        if PyObject_CheckBuffer(value):
+        if PyObject_CheckBuffer(value) and not isinstance(value, np.ndarray):
             return np.asarray(memoryview(value))
         if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-            return np.asarray(value)
+            return as_array(np.asanyarray(value), "it")
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
     except MemoryError:

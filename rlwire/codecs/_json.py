@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from rlwire.codecs._json_arrays import fits, measure, text_of
+from rlwire.codecs.casting import as_array
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -128,15 +129,15 @@ def _plain(value: Any) -> Any:
     """Return a value as one that msgspec can write."""
     if type(value) is np.ndarray and (text := text_of(value)) is not None:
         return msgspec.Raw(text)
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
-        return value.tolist()
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.char in "?bBhHiIlLqQefd":
+        return as_array(value, "it").tolist()
     if isinstance(value, Mapping):
         return dict(value)
     for kind in (str, int, float):  # subclasses
         if isinstance(value, kind):
             return kind(value)
     if hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic)):
-        return _plain(np.asarray(value))
+        return _plain(as_array(value, "it"))
     raise TypeError(f"JSON cannot represent {type(value).__qualname__}")
 
 
@@ -184,7 +185,7 @@ def _find_fault(value: Any, path: str) -> None:
     elif isinstance(value, float):
         if not np.isfinite(value):
             raise EncodeError(f"JSON cannot represent {value}", path=path)
-    elif isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+    elif type(value) is np.ndarray and value.dtype.kind == "f" and not np.isfinite(value).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
         index = "".join(map("[{}]".format, where))
         raise EncodeError(f"JSON cannot represent {value[where]}", path=path + index)

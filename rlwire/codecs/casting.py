@@ -8,12 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlwire.errors import EncodeError, quoted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def as_array(value: Any, what: str) -> NDArray[Any]:
+    """Return a value as an array; EncodeError, which starts with `what`, if elements are masked."""
+    try:
+        array = np.asanyarray(value)
+    except MemoryError:
+        raise
+    except Exception as error:
+        ragged = isinstance(error, ValueError) and isinstance(value, (list, tuple))
+        why = "has lists of different lengths" if ragged else f"is not an array: {error}"
+        raise EncodeError(f"{what} {why}") from (None if ragged else error)
+    if type(array) is not np.ndarray and np.ma.is_masked(array):  # importing np.ma takes long
+        raise EncodeError(f"{what} has masked elements: send its .filled() or .data")
+    return np.asarray(array)
 
 
 def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
@@ -26,10 +43,7 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     Raises:
         EncodeError: the conversion would change a value; the message starts with `what`.
     """
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        raise EncodeError(f"{what} is not an array: its lists have different lengths") from None
+    array = as_array(value, what)
     kind = array.dtype.kind
     if not array.size:  # [] is an array of float64
         return array.astype(dtype, copy=False)
@@ -47,12 +61,26 @@ def real(value: Any, what: str) -> float:
     if type(value) is float:
         return value
     with contextlib.suppress(Exception):  # also of the value's own methods
-        one = np.asarray(value) if isinstance(value, (list, tuple)) else value
+        one = as_array(value, what) if isinstance(value, (list, tuple, np.ndarray)) else value
         kind = getattr(getattr(one, "dtype", None), "kind", "f")
         one = one.item() if isinstance(one, np.ndarray) else one
         if kind not in "cmMSU" and not isinstance(one, complex) and hasattr(one, "__float__"):
             return float(one)
     raise EncodeError(f"{what} must be one number, not {quoted(value)}")
+
+
+def flag(value: Any, what: str) -> bool:
+    """Return a boolean, or a number that stands for one, as a bool; None is False.
+
+    EncodeError, which starts with `what`, for others: to Python, a list of False is true.
+    """
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    with contextlib.suppress(Exception):
+        one = as_array(value, what)
+        if one.size == 1 and (one.dtype.kind in "biu" or one.item() in (0, 1)):
+            return bool(one.item())
+    raise EncodeError(f"{what} must be true or false, not {quoted(value)}")
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import as_array, cast
 from rlwire.codecs.msgpack import encode
 from rlwire.dm_env_rpc.client import AsyncClient, Client
 from rlwire.dm_env_rpc.status import StatusError
@@ -186,21 +186,17 @@ def _fit(entry: Property, value: Any) -> Any:
     spec = entry.spec
     if spec.dtype == codec.DataType.PROTO:
         return value
-    try:
-        array = np.asarray(value)
-    except ValueError:  # a jagged list
-        raise EncodeError(f"the value of {_label(spec.name)} is not an array") from None
+    what = f"the value of {_label(spec.name)}"
+    array = as_array(value, what)
     if len(array.shape) != len(spec.shape) or any(
         size != wanted for size, wanted in zip(array.shape, spec.shape, strict=True) if wanted >= 0
     ):
-        raise EncodeError(
-            f"the value of {_label(spec.name)} must have the shape {spec.shape}, not {array.shape}"
-        )
+        raise EncodeError(f"{what} must have the shape {spec.shape}, not {array.shape}")
     if spec.dtype == codec.DataType.STRING:
         if array.dtype.kind != "U":
-            raise EncodeError(f"the value of {_label(spec.name)} must be text, not {array.dtype}")
+            raise EncodeError(f"{what} must be text, not {array.dtype}")
         return array if spec.shape else str(array.item())
-    array = cast(array, codec.numpy_dtype(spec.dtype), f"the value of {_label(spec.name)}")
+    array = cast(array, codec.numpy_dtype(spec.dtype), what)
     return array if spec.shape else array[()]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.casting import flag
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType, StepResult
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.spaces import TRUNCATED, Structure, info_spec, of_number, structure_of
@@ -100,6 +101,8 @@ class StepConverter:
         self, observation: Any, reward: Any, terminated: Any, truncated: Any, info: Any
     ) -> StepResult:
         """Return the result of a step."""
+        if not (terminated is False is truncated):
+            terminated, truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
         state = TERMINATED if terminated else INTERRUPTED if truncated else RUNNING
         if self._is_dm_env:
             return self._result(state, observation, reward, info.get("discount"), None)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.environments.columns import Allocate, Columns
-from rlwire.environments.endpoint import OLD_API, Endpoint, check_options, reset
+from rlwire.environments.endpoint import OLD_API, Endpoint, reset
 from rlwire.errors import EncodeError, quoted
 
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
@@ -218,7 +218,6 @@ class EndpointBatch(Batch):
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        check_options(options)
         self._requested, self._failed = [], None
         for index in itertools.compress(range(self.size), mask):
             self._shared.clear(index)

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from threading import get_ident
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
+from rlwire.codecs.casting import as_array
 from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.fitting import Fit, fitting
 from rlwire.environments.spaces import DescribedSpaces
@@ -53,10 +52,7 @@ def total_reward(reward: Any, info: dict[str, Any]) -> float:
     """Return a caller's reward, or the sum of several, which then are in its info too."""
     if type(reward) is float:
         return reward
-    try:
-        numbers = np.asarray(reward)
-    except ValueError:  # lists of different lengths
-        numbers = np.empty(0, object)
+    numbers = as_array(reward, "the reward")
     if numbers.dtype.kind not in "biuf":
         raise EncodeError(f"the reward must be numbers, not {quoted(reward)}")
     if isinstance(reward, list) or numbers.size != 1:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs._arrays import assign
+from rlwire.codecs.casting import cast
 from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import EncodeError, quoted
 
@@ -98,10 +99,8 @@ class Columns:
         """Store all environments' values, batched like `value`; EncodeError if they do not fit."""
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
-            what, dtype = leaf.named(f"{self._tree.what}s"), array.dtype
-            array[...] = given = _fitting(part, array, what)
-            if given.dtype != dtype and dtype.kind in "iu" and (array != given).any():
-                raise EncodeError(f"{what} must fit {dtype}, but {quoted(part)} does not")
+            what = leaf.named(f"{self._tree.what}s")
+            array[...] = cast(_fitting(part, array, what), array.dtype, what)
 
     def choose_batch(self) -> None:
         """Choose the batch to write: one without live arrays, or 0, which is never borrowed."""

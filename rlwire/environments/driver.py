@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlwire.codecs.casting import real
+from rlwire.codecs.casting import flag, real
 from rlwire.environments.endpoint import OLD_API, reset
 from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.loading import load_environment
@@ -52,9 +52,8 @@ class Driven:
     ) -> tuple[Any, Any]:
         given = {} if options is None else {"options": dict(options)}
         result = reset(self.environment, seed=seed, **given)
-        if type(result) is not tuple or len(result) != 2:
-            return self._unpacked(result, "reset", "observation", "info")
-        return result
+        whole = type(result) is tuple and len(result) == 2
+        return result if whole else self._unpacked(result, "reset", "observation", "info")
 
     def step(self, action: Any) -> Any:
         """Take a step; return a `Step`, or one by agent, for each that was playing."""
@@ -166,6 +165,11 @@ class _Parallel(Driven):
         steps = {}
         for name in {**observations, **dict.fromkeys(gone)}:
             terminated, truncated = terminations.get(name, False), truncations.get(name, False)
+            if rewards.get(name, 0.0) is None:
+                raise EncodeError(f"{self.name}: the reward of {name} must be a number, not None")
+            if not (terminated is False is truncated):
+                terminated = flag(terminated, f"{name}: terminated")
+                truncated = flag(truncated, f"{name}: truncated")
             steps[name] = (
                 self._last[name],
                 rewards.get(name, 0.0),
@@ -299,7 +303,8 @@ class Game:
         observation, reward, terminated, truncated, _ = self.environment.step(action)
         reward = real(reward, "the reward")
         self.total += reward
-        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        self.terminated = terminated is not False and flag(terminated, "terminated")
+        self.truncated = truncated is not False and flag(truncated, "truncated")
         self.ended = self.terminated or self.truncated
         return _observed(observation), reward
 
@@ -307,4 +312,7 @@ class Game:
 def _observed(observation: Any) -> Any:
     if observation is None:  # which RLX sends where there is no new state
         raise EncodeError("the environment's observation is None")
-    return plain(observation)
+    try:
+        return plain(observation)
+    except RecursionError:
+        raise EncodeError("the environment's observation contains itself") from None

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlwire.codecs.casting import as_array, cast
 from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import EncodeError, quoted
 
@@ -35,12 +36,9 @@ def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
 def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
     wanted, shape, is_scalar = leaf.dtype, leaf.shape, leaf.is_scalar
     kind, make = wanted.kind, wanted.type
-    bounds = np.iinfo(wanted) if kind in "iu" else None
     # An int in a Discrete, unless a derived class has other values.
     is_discrete = (
-        type(leaf.space).__module__ == "gymnasium.spaces.discrete"
-        and is_scalar
-        and bounds is not None
+        type(leaf.space).__module__ == "gymnasium.spaces.discrete" and is_scalar and kind in "iu"
     )
     if within is None:
         within = leaf.text is not None or any(
@@ -52,10 +50,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
             return value
         if type(value) is np.ndarray and value.shape == shape and value.dtype.kind == "f" == kind:
             return value.astype(wanted)
-        try:
-            array = np.asarray(value)
-        except ValueError:  # lists of different lengths
-            array = np.empty(0, object)
+        array = as_array(value, what)
         if array.dtype.kind not in "buif":
             raise EncodeError(f"{what} must be numbers of shape {shape}, not {quoted(value)}")
         if array.shape != shape:
@@ -66,23 +61,17 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
             ):
                 raise EncodeError(f"{what} must have shape {shape}, not {array.shape}")
         # Floats above 2**53 may be rounded integers.
-        if (wanted.kind in "bui" and array.dtype.kind == "f") and (
-            (array != np.rint(array)).any() or (abs(array) > 2**53).any()
-        ):
-            raise EncodeError(f"{what} must be whole numbers, {wanted}, not {quoted(value)}")
-        if (bounds is not None and array.size) and (
-            array.min() < bounds.min or array.max() > bounds.max
-        ):
-            raise EncodeError(f"{what} must be {wanted}, not {quoted(value)}")
-        return array.astype(wanted)
+        if kind in "bui" and array.dtype.kind == "f":
+            if (array != np.rint(array)).any() or (abs(array) > 2**53).any():
+                raise EncodeError(f"{what} must be whole numbers, {wanted}, not {quoted(value)}")
+            array = array.astype(np.int64)
+        return cast(array, wanted, what)
 
     def fit(value: Any) -> Any:
         if is_discrete and type(value) is int and leaf.low <= value <= leaf.high:
             return make(value)
         if leaf.text is None:
-            value = numbers(value)
-            if is_scalar:
-                value = value[()]
+            value = numbers(value)[()] if is_scalar else numbers(value)
         elif leaf.text is str and not shape and not isinstance(value, str):
             raise EncodeError(f"{what} must be text, not {quoted(value)}")
         if within and not leaf.contains(value):
@@ -94,10 +83,10 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
 
 def plain(value: Any) -> Any:
     """Replace NumPy scalars by Python's numbers, and tuples by lists."""
-    if isinstance(value, np.ndarray) and value.ndim:
-        return value
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, np.ndarray):
+        return value if value.ndim else as_array(value, "the value").item()
     if isinstance(value, Mapping):
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):

@@ -83,20 +83,23 @@ class _Branch:
         self.make = make
 
     def split(self, value: Any, where: str, parts: list[Any]) -> None:
-        kind = type(value)
-        if self.make is None:
+        kind, children, keyed = type(value), self.children, self.make is None
+        if keyed:
             if kind is not dict and not isinstance(value, Mapping):
                 raise EncodeError(f"{where} must be a mapping, not a {kind.__name__}")
+            if len(value) > len(children):
+                extra = next(key for key in value if key not in children)
+                raise EncodeError(f"{where} has an entry {extra!r}, which its space lacks")
         elif kind is not tuple and (
             isinstance(value, (str, bytes, Mapping))
-            or not hasattr(value, "__len__")
+            or not (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
             or (isinstance(value, np.ndarray) and not value.ndim)
         ):
             raise EncodeError(f"{where} must be a sequence, not a {kind.__name__}")
-        elif len(value) != len(self.children):
-            raise EncodeError(f"{where} must have {len(self.children)} items, not {len(value)}")
-        for key, child in self.children.items():
-            if self.make is None and key not in value:
+        elif len(value) != len(children):
+            raise EncodeError(f"{where} must have {len(children)} items, not {len(value)}")
+        for key, child in children.items():
+            if keyed and key not in value:
                 raise EncodeError(f"{where} has no entry {key!r}")
             if isinstance(child, Leaf):
                 parts.append(value[key])
@@ -152,8 +155,6 @@ class Tree:
         return _build(self._root, iter(parts))
 
     def contains(self, value: Any) -> bool:
-        if self.is_leaf:
-            return self.leaves[0].contains(value)
         pairs = zip(self.leaves, self.parts(value), strict=True)
         return all(leaf.contains(part) for leaf, part in pairs)
 

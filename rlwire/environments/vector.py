@@ -22,7 +22,7 @@ import numpy as np
 from rlwire._options import check_count, natural
 from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Shared
 from rlwire.environments.columns import Columns
-from rlwire.environments.endpoint import OLD_API, SHARED
+from rlwire.environments.endpoint import OLD_API, SHARED, check_options
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
 from rlwire.errors import (
@@ -103,6 +103,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             seed: seed of the first environment, incremented for the others; or one for each.
             options: passed to each environment's reset.
         """
+        check_options(options)
         count = self.num_envs
         if seed is None or isinstance(seed, (int, np.integer)):
             seeds = [None if seed is None else int(seed) + index for index in range(count)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlwire.codecs.casting import as_array, flag
 from rlwire.environments.callers import ActionRequest, Caller, Callers, total_reward
 from rlwire.environments.driver import opened
 from rlwire.environments.trees import tree_of
@@ -79,16 +80,17 @@ class OpenpiCaller(Caller):
                 break
             except RemoteProtocolError as error:
                 self.reject(error)
-        space = self.callers.observation_space
-        inside = getattr(space, "spaces", {})
+        inside = getattr(self.callers.observation_space, "spaces", {})
         about = {name: given.pop(name) for name in ABOUT if name in given and name not in inside}
         if OBSERVATION in given and not inside and len(given) == 1:
             given = given[OBSERVATION]
+        elif inside:  # a robot sends more, such as its prompt
+            given = {name: given[name] for name in given if name in inside}
         try:
             observation = self.callers.fit(given)
             info: dict[str, Any] = {}
             reward = total_reward(about.get("reward", 0.0), info)
-            terminated, truncated = (_flag(name, about.get(name)) for name in ABOUT[1:])
+            terminated, truncated = (flag(about.get(name), name) for name in ABOUT[1:])
         except (ValueError, TypeError) as error:
             # A failure closes the connection, as openpi's own server does.
             self.connection.send(Failure(describe(error)))
@@ -97,7 +99,7 @@ class OpenpiCaller(Caller):
         return ActionRequest(observation, None if begins else reward, terminated, truncated, info)
 
     def send_action(self, action: Any) -> None:
-        actions = np.asarray(action)
+        actions = as_array(action, "the action")
         self.connection.send({"actions": actions[None] if self._single else actions})
 
 
@@ -130,13 +132,6 @@ def play(
                     about |= {name: True for name, flag in flags.items() if flag}
             totals.append(game.total)
     return totals
-
-
-def _flag(name: str, value: Any) -> bool:
-    flag = np.asarray(False if value is None else value)
-    if flag.dtype.kind not in "biu" or flag.size != 1:
-        raise EncodeError(f"{name} must be true or false, not {quoted(value)}")
-    return bool(flag.item())
 
 
 class _WrongActions(RemoteProtocolError):

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlwire._options import given, with_options
 from rlwire.codecs import perlert
-from rlwire.codecs.casting import real
+from rlwire.codecs.casting import flag, real
 from rlwire.environments.driver import driver_of, maker
 from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.spaces import DescribedSpaces
@@ -355,8 +355,8 @@ class Simulation:
             outcomes[key] = Outcome(
                 self._observations[key].to_wire(observation),
                 0.0 if reward is None else real(reward, "the reward"),  # None is dm_env's
-                bool(terminated),
-                bool(truncated),
+                terminated is not False and flag(terminated, "terminated"),
+                truncated is not False and flag(truncated, "truncated"),
                 info or {},
                 observation,
             )

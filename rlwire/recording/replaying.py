@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _SESSIONS: Final = {"rlx": "RLX", "dm-env-rpc": "DmEnvRpc", "openpi": "OpenPI", "rllink": "RLlink"}
 _MISSING: Final = object()
-_NUMBERS: Final = (bool, int, float, np.generic, np.ndarray)
+_NUMBERS: Final = (bool, int, float, complex, np.generic, np.ndarray)
 
 _Key: TypeAlias = tuple[int, int]  # connection and call
 _Compare: TypeAlias = Callable[["_Message", Any], None]
@@ -176,7 +176,7 @@ def _differences(one: Any, other: Any, tolerance: float) -> Iterator[tuple[str, 
         yield "", f"{x.dtype}{list(x.shape)}", f"{y.dtype}{list(y.shape)}"
         return
     same = x == y
-    if "f" in x.dtype.kind + y.dtype.kind:
+    if {"f", "c"} & {x.dtype.kind, y.dtype.kind}:
         same = np.isclose(x, y, tolerance, tolerance, equal_nan=True)
     for index in map(tuple, np.argwhere(~np.asarray(same))):
         where = f"[{','.join(map(str, index))}]" * bool(index)
@@ -255,7 +255,7 @@ def replay(
         url: the live server.
         speed: 1 sends at the recorded times, 2 twice as fast, 0 as fast as replies come. A request
             always waits for the reply to the one before.
-        tolerance: absolute and relative, of floats, as in `numpy.isclose`.
+        tolerance: absolute and relative, of floats and complex numbers, as in `numpy.isclose`.
         ignore: paths that may differ, such as ``response.info.time``; ``*`` is any name.
         timeout: seconds for a message of the server, unless the URL has its own.
         options: of the protocol's client, such as ``auth``.

@@ -10,11 +10,12 @@ import time
 import uuid
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.codecs.casting import as_array, cast, flag, real
 from rlwire.codecs.rllink import Episode
 from rlwire.codecs.rllink.episodes import mapped
 
@@ -94,7 +95,9 @@ class EpisodeCollector:
             why = "the batch is full, call take()" if self._open else "call reset() first"
             raise RuntimeError(f"no step can be recorded: {why}")
         at = self._count
-        reward, outputs = float(reward), dict(outputs or {})
+        reward, outputs = real(reward, "the reward"), dict(outputs or {})
+        if not (terminated is False is truncated):
+            terminated, truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
         if self._columns is None:
             step = {"actions": action, "rewards": reward, "outputs": outputs}
             self._columns = mapped(partial(_column, self._steps), step)
@@ -105,7 +108,7 @@ class EpisodeCollector:
         _put(self._observations, at + 1, observation, "the observation")
         self._count = at + 1
         if terminated or truncated:
-            self._end(bool(terminated), bool(truncated))
+            self._end(terminated, truncated)
 
     def take(self) -> list[Episode]:
         """Return the batch; an unfinished episode continues in the next one."""
@@ -148,32 +151,31 @@ class EpisodeCollector:
 
 
 def _column(length: int, value: Any) -> NDArray[Any]:
-    one = np.asarray(value)
+    one = as_array(value, "a value")
     if one.dtype.hasobject or one.dtype.kind in "USMmV":
         raise ValueError(f"expected numbers or arrays of numbers, not {type(value).__name__}")
     return np.empty((length, *one.shape), one.dtype)
 
 
-_TAKES: Final = {float: "efdg", int: "lqd", bool: "?"}
-"""The dtypes of columns that accept a Python scalar, by their characters."""
+_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "efdg", int: "lqd", bool: "?"}
+"""The dtypes of columns that accept a scalar, by their characters."""
 
 
 def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
     """Write a value into its columns; `what` names it in errors."""
     if isinstance(columns, np.ndarray):
-        same = getattr(value, "dtype", None) is columns.dtype and value.shape == columns.shape[1:]
+        same = type(value) is np.ndarray and value.dtype is columns.dtype
+        same = same and value.shape == columns.shape[1:]
         if same or (columns.ndim == 1 and columns.dtype.char in _TAKES.get(type(value), "")):
             columns[at] = value
             return
-        one = np.asarray(value)
+        one = as_array(value, _name(what))
         if one.shape != columns.shape[1:] or not np.can_cast(one.dtype, columns.dtype, "same_kind"):
             raise ValueError(
                 f"{_name(what)} must have shape {columns.shape[1:]} and dtype {columns.dtype} as "
                 f"before; it has {one.shape} and {one.dtype}"
             )
-        columns[at] = one
-        if one.dtype != columns.dtype and columns.dtype.kind in "iu" and (columns[at] != one).any():
-            raise ValueError(f"{_name(what)} must fit {columns.dtype} as before, not {value!r:.60}")
+        columns[at] = one if one.dtype.kind not in "biu" else cast(one, columns.dtype, _name(what))
         return
     if isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rlwire.codecs.casting import as_array, flag
 from rlwire.environments.callers import ActionRequest, Caller, Callers, total_reward
 from rlwire.environments.driver import Game, opened
 from rlwire.environments.spaces import describe_both, spaces_of
@@ -75,8 +76,10 @@ class RLXCaller(Caller):
 
     def send_action(self, action: Any) -> None:
         # RELAAX's README: an action is INT4, DOUBLE or LIST.
-        if isinstance(action, (np.ndarray, np.generic)):
+        if type(action) is np.ndarray or isinstance(action, np.generic):
             action = action.tolist()
+        elif isinstance(action, np.ndarray):
+            action = as_array(action, "the action").tolist()
         self._send({"response": "action", "data": action})
 
     def init(self, exploit: Any) -> bool:
@@ -97,15 +100,13 @@ class RLXCaller(Caller):
             observation = copy.deepcopy(self._last)
         else:
             observation = self.callers.default_observation()
-        info: dict[str, Any] = {}
-        if self._begins or (reward is None and not terminal):
-            number = None
-            info["exploit"] = self._exploit
-        else:
-            number = total_reward(0.0 if reward is None else reward, info)
-        self._begins, self._last = bool(terminal), observation
-        truncated = bool(terminal) and self._message.get("truncated") is True
-        terminated = bool(terminal) and self._message.get("terminated", not truncated) is True
+        ends = terminal is not False and flag(terminal, "terminal")
+        begins = self._begins or (reward is None and not ends)
+        info = {"exploit": self._exploit} if begins else {}
+        number = None if begins else total_reward(0.0 if reward is None else reward, info)
+        self._begins, self._last = ends, observation
+        truncated = ends and self._message.get("truncated") is True
+        terminated = ends and self._message.get("terminated", not truncated) is True
         self._request = ActionRequest(observation, number, terminated, truncated, info)
 
 

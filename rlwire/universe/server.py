@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rlwire._options import StreamServerOptions, given, with_options
-from rlwire.codecs.casting import real
+from rlwire.codecs.casting import flag, real
 from rlwire.codecs.rewarder.infos import SIZE
 from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
@@ -183,7 +183,7 @@ class UniverseServer(RewarderServer):
         super().reward(value, done, *more, **options)
         was, gain = self._score, real(value, "the reward")
         now = {"score": was["score"] + (gain if math.isfinite(gain) else 0.0)}
-        if done:
+        if done is not False and flag(done, "done"):
             now["last"] = {"episode": was["episode"], "score": now["score"]}
             now["best"] = now["score"] if was["best"] is None else max(was["best"], now["score"])
         self._score = {**was, **now}

@@ -7,7 +7,8 @@ import decimal
 import numpy as np
 import pytest
 
-from rlwire.codecs import rlx
+from rlwire.codecs import dm_env_rpc, msgpack, perlert, rewarder, rlx
+from rlwire.codecs.rewarder.infos import mark_arrays
 from rlwire.errors import EncodeError, LimitExceeded
 from tests.memory import in_block, mapped
 from tests.raising import raised
@@ -194,6 +195,33 @@ FOREIGN = [
 @pytest.mark.parametrize(("value", "expected"), FOREIGN)
 def test_array_likes_are_encoded_as_arrays(value, expected):
     assert rlx.encode({"a": [value]}) == rlx.encode({"a": [expected]})
+
+
+MASKED = np.ma.array(NUMBERS, mask=NUMBERS[:1] == NUMBERS)
+ENCODERS = {
+    "rlx": lambda value: rlx.encode({"a": value}),
+    "msgpack": msgpack.encode,
+    "openpi": lambda value: msgpack.encode(value, arrays="openpi"),
+    "dm_env_rpc": dm_env_rpc.encode_tensor,
+    "perlert": perlert.value_to_text,
+    "perlert, mapping": lambda value: perlert.value_to_text({"a": value}),
+    "rewarder": lambda value: rewarder.encode(rewarder.EnvObservation(value)),
+    "rewarder, action": lambda value: rewarder.encode(rewarder.AgentAction([("a", value)])),
+    "rewarder, info": lambda value: mark_arrays({"a": value}),
+}
+
+
+@pytest.mark.parametrize("encode", ENCODERS.values(), ids=list(ENCODERS))
+@pytest.mark.parametrize("value", [MASKED, WithArray(MASKED), np.ma.masked])
+def test_arrays_with_masked_elements_are_rejected(encode, value):
+    raised(EncodeError, encode, value)
+
+
+def test_numbers_without_a_json_form_are_rejected():
+    """A long double's Python number is a long double."""
+    for value in (np.longdouble(1), np.array([1], "g"), np.clongdouble(1)):
+        caught = raised(EncodeError, rewarder.encode, rewarder.EnvObservation([value]))
+        assert caught.path == "$.body.observation[0]"
 
 
 @pytest.mark.parametrize("kind", [WithArray, WithInterface, OnlyDLPack, memoryview, bytearray])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import cast, flag, real
 from rlwire.errors import EncodeError
 from tests.raising import raised, raised_with
 
@@ -68,6 +68,16 @@ def test_ragged_lists_are_rejected():
     raised(EncodeError, cast, [[1], [1, 2]], BOOL, "it")
 
 
+def test_masked_elements_are_rejected():
+    """NumPy would return what is behind the mask."""
+    for value in (np.ma.array([1.0, 2.0], mask=[False, True]), np.ma.masked):
+        raised_with(EncodeError, "^it has masked elements", cast, value, FLOATS[2], "it")
+    assert cast(np.ma.array([1, 2]), FLOATS[2], "it").tolist() == [1.0, 2.0]
+    for value in (np.ma.masked, np.ma.array(2.0, mask=True), np.ma.array([2.0], mask=[True])):
+        raised_with(EncodeError, "^it must be one number", real, value, "it")
+    assert real(np.ma.array([2.0]), "it") == 2.0
+
+
 def test_empty_arrays_cast_to_any_dtype():
     for dtype in (*INTEGERS, *FLOATS, BOOL):
         for value in ([], np.empty((0, 2), np.float32)):
@@ -77,3 +87,22 @@ def test_empty_arrays_cast_to_any_dtype():
 def test_array_of_the_requested_dtype_is_not_copied():
     array = np.arange(3)
     assert cast(array, array.dtype, "it") is array
+
+
+def test_flag_is_the_boolean_that_a_value_stands_for():
+    for value in (True, np.True_, 1, 2, 1.0, [True], np.array([[True]]), np.int8(1)):
+        assert flag(value, "it") is True
+    for value in (False, np.False_, 0, 0.0, None, [False], np.array(False), np.float32(0)):
+        assert flag(value, "it") is False
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [True, False], np.array([True, False]), [], "False", b"", {}, 0.5, np.nan, object(),
+        np.ma.array([True], mask=[True]), [[True], [True, False]],
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_value_that_is_no_flag_is_named(value):
+    raised_with(EncodeError, "^it must be true or false, not ", flag, value, "it")

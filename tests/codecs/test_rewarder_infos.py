@@ -6,7 +6,7 @@ import pytest
 from rlwire.codecs.rewarder import EnvReward, decode, encode
 from rlwire.codecs.rewarder.infos import ARRAYS, mark_arrays, restore_arrays
 from rlwire.errors import EncodeError
-from tests.raising import raised
+from tests.raising import raised, raised_with
 
 
 def test_arrays_in_an_info_round_trip():
@@ -64,3 +64,9 @@ def test_marked_values_that_are_not_arrays_are_unchanged(value):
 )
 def test_values_that_do_not_round_trip_are_rejected(value):
     raised(EncodeError, mark_arrays, {"x": value})
+
+
+def test_info_that_contains_itself_is_rejected():
+    info: dict[str, object] = {}
+    info["inner"] = [info]
+    raised_with(EncodeError, "contains itself", mark_arrays, info)

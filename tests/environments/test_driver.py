@@ -8,8 +8,11 @@ from dm_env import specs
 from gymnasium import spaces
 
 from rlwire.environments.driver import Game, drive, is_environment, maker
+from rlwire.environments.fitting import fitting
 from rlwire.errors import EncodeError
 from tests.raising import raised, raised_with
+
+NAMES = "terminated", "truncated"
 
 
 class Walk(gymnasium.Env):
@@ -186,3 +189,63 @@ def test_results_of_the_old_api_are_named(monkeypatch, method, result, count):
     driven = drive(Walk)
     with pytest.raises(TypeError, match=rf"Walk: {method}\(\).*observation.*info.*{count}"):
         driven.step(0) if method == "step" else driven.reset()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (np.float32, [2**24 + 1, 0]), (np.bool_, [2, 0]), (np.uint8, [-1.0, 0.0]),
+        (np.uint8, [300, 0]), (np.uint8, [np.nan, 0.0]), (np.uint8, [2.0**60, 0.0]),
+        (np.float32, np.ma.array([1.0, 2.0], mask=[False, True])),
+    ],
+)  # fmt: skip
+def test_values_that_the_dtype_of_a_space_cannot_represent_are_rejected(dtype, value):
+    space = spaces.Box(0, 1, (2,), dtype)
+    raised_with(EncodeError, "^it ", fitting(space, "it"), value)
+
+
+@pytest.mark.parametrize("name", ["terminated", "truncated"])
+def test_flag_of_an_environment_that_is_no_boolean_is_named(name):
+    class Odd(Walk):
+        def step(self, action):
+            return 0, 1.0, *(self.flag if each == name else False for each in NAMES), {}
+
+    game = Game(drive(Odd()), None)
+    game.reset()
+    for game.environment.environment.flag in ("False", np.array([True, False])):
+        raised_with(EncodeError, f"^{name} must be true or false", game.step, 1)
+    game.environment.environment.flag = [False]  # to Python, true
+    game.step(1)
+    assert game.ended is getattr(game, name) is False
+
+
+def test_flag_of_an_agent_that_is_no_boolean_is_named():
+    class Odd(Pair):
+        def step(self, actions):
+            observations, rewards, _, truncations, infos = super().step(actions)
+            return observations, rewards, {"b": np.array([True, False])}, truncations, infos
+
+    pair = drive(Odd())
+    pair.reset()
+    raised_with(EncodeError, "^b: terminated must be", pair.step, dict.fromkeys("ab", 0))
+
+
+def test_reward_of_an_agent_that_is_none_is_rejected():
+    """PERLERT and dm_env_rpc would send 0, as for dm_env's None."""
+
+    class Odd(Pair):
+        def step(self, actions):
+            observations, _, *flags_infos = super().step(actions)
+            return observations, {"b": None}, *flags_infos
+
+    pair = drive(Odd())
+    pair.reset()
+    raised_with(EncodeError, "reward of b must be", pair.step, dict.fromkeys("ab", 0))
+
+
+def test_observation_that_contains_itself_is_rejected():
+    seen = [1.0]
+    seen.append(seen)
+    game = Game(drive(Walk()), None)
+    game.environment.environment.reset = lambda **_: (seen, {})
+    raised_with(EncodeError, "observation contains itself", game.reset)

@@ -292,7 +292,15 @@ def test_vector_rejects_spaces_without_arrays(way):
         ),
         (
             {"a": np.zeros((3, 2)), "b": np.full((3, 2), 2**63, np.uint64)},
-            "the actions, b must fit int64",
+            "the actions, b .* fit int64",
+        ),
+        (
+            {"a": np.zeros((3, 2)), "b": np.ma.array(np.zeros((3, 2), int), mask=True)},
+            "the actions, b has masked elements",
+        ),
+        (
+            {"a": np.full((3, 2), 2**24 + 1), "b": np.zeros((3, 2), int)},
+            "the actions, a .* fit float32",
         ),
         (np.zeros(3), "mapping"),
     ],
@@ -301,6 +309,12 @@ def test_vector_rejects_actions_that_mismatch_its_space(given, expected):
     with local(makes(3), workers=0) as envs:
         envs.reset()
         raised_with(errors.EncodeError, expected, envs.step, given)
+
+
+def test_vector_rejects_options_that_are_no_dict():
+    with local(makes(2), workers=0) as envs:
+        for options in ("x", 1, [("place", 1)]):
+            raised_with(TypeError, "^options must be a dict", envs.reset, options=options)
 
 
 def test_vector_rejects_seeds_and_masks_of_the_wrong_size():

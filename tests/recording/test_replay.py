@@ -147,6 +147,22 @@ def test_replay_allows_tolerated_and_ignored_differences(tmp_path, capsys):
         assert main([*command[:-1], "2", "--tolerance", "0.1"]) == 0
 
 
+def test_replay_tolerates_differences_of_complex_arrays(tmp_path, monkeypatch):
+    class Turned(agents.Agent):
+        turn = 0.0
+
+        def update(self, reward, state, terminal):
+            return np.exp(1j * (np.arange(3) + self.turn))
+
+    monkeypatch.setitem(CASES, "rlx", (Turned, use_agent, 7))
+    path = recorded(tmp_path, "rlx")
+    monkeypatch.setattr(Turned, "turn", 1e-4)
+    with rlwire.serve(Turned, "rlx://127.0.0.1:0") as server:
+        assert replay(path, server.url, tolerance=1e-3) == 7
+        caught = raised(Difference, replay, path, server.url, tolerance=1e-5)
+    assert "response.data[0]" in str(caught)
+
+
 def test_replay_uses_the_world_names_of_the_live_server(tmp_path):
     def use(url, **options):
         with rlwire.connect(url, **options) as client, rlwire.connect(url, **options) as other:

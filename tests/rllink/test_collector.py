@@ -102,3 +102,15 @@ def test_collector_rejects_integers_that_do_not_fit_their_column():
     for action, place in ((np.int64(300), fits), (300, fits), (1, np.array([0, 256]))):
         assert "int8" in str(raised(ValueError, collector.step, action, place, 0.0, False))
     np.testing.assert_array_equal(collector.take()[0].observations, [[0, 0], [1, 1]])
+
+
+def test_values_that_a_column_would_change_are_rejected():
+    collector = EpisodeCollector(4)
+    masked = np.ma.array(np.zeros(2), mask=[True, False])
+    raised_with(ValueError, "masked", collector.reset, masked)
+    collector.reset(np.zeros(2))
+    for seen, reward, why in ((masked, 0.0, "masked"), (np.zeros(2), "1.5", "must be one number")):
+        raised_with(ValueError, why, collector.step, np.float32(0), seen, reward, False)
+    collector.step(np.float32(0), np.zeros(2), 0.0, False)
+    step = (2**24 + 1, np.zeros(2), 0.0, False)
+    raised_with(ValueError, "step, actions.* fit float32", collector.step, *step)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from rlwire.codecs.casting import keeps
+from rlwire.codecs.casting import as_array, keeps
 from rlwire.codecs.dm_env_rpc.values import DataType, TensorSpec, data_type, numpy_dtype
 from rlwire.errors import EncodeError, quoted
 
@@ -145,10 +145,7 @@ def make_spec(
 def _given(spec: TensorSpec, which: str, bound: Any) -> Any:
     """Return a bound in the spec's dtype: a scalar, or a read-only array."""
     dtype = _number_type(spec)
-    try:
-        array = np.asarray(bound)
-    except ValueError as problem:  # such as a jagged list
-        raise EncodeError(f"the {which} of {_shown(spec)} is not an array: {problem}") from None
+    array = as_array(bound, f"the {which} of {_shown(spec)}")
     if array.dtype == object and all(isinstance(item, int) for item in array.flat):
         # Integers of more than 64 bits.
         try:

@@ -27,7 +27,7 @@ from rlwire.kernels cimport *
 
 import numpy as np
 
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import as_array, cast
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray, numpy_dtype
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, checked
@@ -267,17 +267,6 @@ cdef int _measure_proto_array(Tensor *out, object value, bint compress,
     return _measure_any(out, value.items, value.shape, compress, dims_limit)
 
 
-cdef cnp.ndarray _as_array(object value):
-    try:
-        return np.asarray(value)
-    except MemoryError:
-        raise
-    except Exception as problem:  # such as rows of different lengths
-        raise EncodeError(
-            f"cannot make an array of {type(value).__qualname__}: {problem}"
-        ) from problem
-
-
 cdef cnp.ndarray _converted(cnp.ndarray array, int kind, object dtype):
     """Return the array with another dtype, by NumPy's unsafe casting."""
     if dtype is None or kind != RLW_TENSOR_STRING:
@@ -453,7 +442,7 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
             return _measure_text(out, <str> value)
     elif isinstance(value, ProtoArray):
         return _measure_proto_array(out, value, compress, dims_limit)
-    array = _as_array(value)
+    array = as_array(value, "the value")
     if exact and array.dtype.kind == "U" and isinstance(value, (list, tuple)):
         for item in np.asarray(value, object).flat:
             if not isinstance(item, str):  # NumPy would make text of it
@@ -477,7 +466,7 @@ cdef int measure_flat(Tensor *out, object value, int data_type) except -1:
     out.owner = NULL
     if not 0 <= data_type < KINDS:
         raise EncodeError(f"dm_env_rpc has no data type {data_type}")
-    _measure_array(out, _as_array(value), data_type, None, False, 64, True, False)
+    _measure_array(out, as_array(value, "a bound"), data_type, None, False, 64, True, False)
     if out.kind > RLW_TENSOR_UINT64:
         raise _no_bound(out.kind)
     return _finish(out, out.kind + RLW_TENSOR_VALUE_OFFSET, 0)

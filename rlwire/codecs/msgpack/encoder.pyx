@@ -73,7 +73,6 @@ for _number in (*range(cnp.NPY_BOOL, cnp.NPY_CLONGDOUBLE + 1), cnp.NPY_FLOAT16):
         _NATIVE_NAMES[_number] = cnp.PyArray_DescrFromType(_number).str
 
 cdef type _np_generic = np.generic
-cdef type _np_masked = np.ma.MaskedArray
 
 
 cdef int _over_message(const Options *o, Output *out, uint64_t size, const Step *path) except -1:
@@ -319,14 +318,6 @@ cdef int _put_array(const Options *o, Output *out, cnp.ndarray array, uint32_t d
                                                 shape))
 
 
-cdef int _put_any_array(const Options *o, Output *out, object value, uint32_t depth,
-                        const Step *path) except -1:
-    if isinstance(value, _np_masked):
-        raise EncodeError("a masked array would lose its mask: send its .filled() or .data",
-                          path=path_of(path))
-    return _put_array(o, out, np.asarray(value), depth, path)
-
-
 cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth,
                      const Step *path) except -1:
     """Write a NumPy scalar that is not a Python float, str or bytes as well."""
@@ -538,7 +529,7 @@ cdef int _put_default(const Options *o, Output *out, object value, uint32_t dept
     elif not isinstance(value, (np.ndarray, _np_generic, int)):
         array = foreign_array(value, path)
         if array is not None:
-            return _put_any_array(o, out, array, depth, path)
+            return _put_array(o, out, array, depth, path)
     raise EncodeError(f"msgpack has no type for {type(value).__qualname__}", path=path_of(path))
 
 
@@ -571,7 +562,7 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
         if isinstance(value, (list, tuple)):
             return _put_list(o, out, <PyObject *> value, depth, path)
     if isinstance(value, np.ndarray):
-        return _put_any_array(o, out, value, depth, path)
+        return _put_array(o, out, foreign_array(value, path), depth, path)
     if isinstance(value, _np_generic):
         return _put_scalar(o, out, value, depth, path)
     if isinstance(value, complex) and o.arrays == ARRAYS_ND:

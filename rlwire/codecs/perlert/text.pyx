@@ -21,6 +21,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rlwire.codecs.casting import as_array
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -159,13 +160,10 @@ cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str fi
 
 
 cdef cnp.ndarray _array_of(object value, str field):
-    if isinstance(value, cnp.ndarray):
+    if cnp.PyArray_CheckExact(value):
         return value
     if isinstance(value, (list, tuple, _np_generic)):
-        try:
-            return np.asarray(value)
-        except ValueError as problem:  # ragged
-            raise EncodeError(str(problem), path=field) from None
+        return as_array(value, field)
     array = None if isinstance(value, (bytes, bytearray)) else foreign_array(value)
     if array is None:
         raise TypeError(f"{field} cannot be of type {type(value).__qualname__}")
@@ -217,7 +215,7 @@ cdef int _put_mapping(rlw_writer *w, object mapping, const Style *style, str fie
 cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned refused,
                    str field) except -1:
     """Write any value that a free field accepts."""
-    if isinstance(value, cnp.ndarray):
+    if cnp.PyArray_CheckExact(value):
         return _put_array(w, value, style, field)
     if type(value) is dict or (type(value) is not str and isinstance(value, Mapping)):
         return _put_mapping(w, value, style, field)

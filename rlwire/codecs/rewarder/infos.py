@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlwire.codecs.casting import as_array
 from rlwire.errors import EncodeError
 
 ARRAYS: Final = "rlwire.arrays"
@@ -57,8 +58,11 @@ def mark_arrays(info: Mapping[str, Any], path: str = "$.body.info") -> Mapping[s
     """Return an info with `ARRAYS` if it has arrays; EncodeError for values such as a set."""
     if not info:
         return info
-    _check(info, path)
-    marks = _marks(info)
+    try:
+        _check(info, path)
+        marks = _marks(info)
+    except RecursionError:
+        raise EncodeError("a value contains itself", path=path) from None
     return {**info, ARRAYS: marks} if marks else info
 
 
@@ -72,7 +76,7 @@ def _check(value: Any, path: str) -> None:
         for item in value:
             _check(item, f"{path}[]")
     elif not isinstance(value, _PLAIN):
-        array = np.asarray(value) if hasattr(value, "__array__") else None
+        array = as_array(value, path) if hasattr(value, "__array__") else None
         if array is None or array.dtype.kind in "Mm":
             raise EncodeError(f"JSON cannot represent {type(value).__qualname__}", path=path)
         if array.dtype.kind in "OSV":
@@ -99,7 +103,9 @@ def spell(value: Any) -> Any:
         return [spell(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return spell(np.asarray(value).tolist()) if hasattr(value, "__array__") else value
+    if hasattr(value, "__array__") and not isinstance(value, (np.longdouble, np.clongdouble)):
+        return spell(as_array(value, "it").tolist())
+    return value
 
 
 def restore_numbers(value: Any) -> Any:

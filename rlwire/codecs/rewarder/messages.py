@@ -362,9 +362,8 @@ class MessageCodec:
             return write(value, self._limits)
         except EncodeError as error:
             if NONFINITE not in fields:
-                spelt = _spelled(message)
                 with contextlib.suppress(EncodeError):
-                    data = self.write(spelt, sent_at, message_id)
+                    data = self.write(_spelled(message), sent_at, message_id)
                     _warn(message.method)
                     return data
             raise EncodeError(f"{message.method}: {error.reason}", path=error.path) from None

@@ -253,8 +253,6 @@ cdef int _put_other(RLXEncoder self, Output *out, object value, uint32_t depth,
         return _put_dict(self, out, dict(value), depth, path)  # in the order of its own iterator
     if isinstance(value, (list, tuple)):
         return _put_list(self, out, value, depth, path)
-    if isinstance(value, np.ndarray):
-        return _put_array(self, out, np.asarray(value), path)
     if isinstance(value, _np_generic) and not isinstance(value, _np_bytes):
         return _put_scalar(self, out, value, path)
     if value is NONE:

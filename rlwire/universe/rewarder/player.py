@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlwire._options import given, with_options
-from rlwire.codecs.casting import real
+from rlwire.codecs.casting import flag, real
 from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
 from rlwire.codecs.rewarder.infos import ERROR, SPACES, TERMINATED, TRUNCATED, mark_arrays
 from rlwire.environments.driver import Driven, drive, maker
@@ -280,7 +280,9 @@ class EnvironmentPlayer:
                 prepared = self._fit_observation(observation)
                 if type(prepared) is not np.ndarray or not prepared.ndim:
                     prepared = plain(prepared)
-            done = bool(terminated or truncated)
+            if not (terminated is False is truncated):
+                terminated, truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
+            done = terminated or truncated
             flags = {TRUNCATED: True} if truncated else {}
             if truncated and terminated:
                 flags[TERMINATED] = True

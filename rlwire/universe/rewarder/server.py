@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from rlwire._options import with_options
-from rlwire.codecs.casting import real
+from rlwire.codecs.casting import flag, real
 from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
@@ -216,7 +216,7 @@ class RewarderServer(StreamServer):
         """
         if type(value) is not int or abs(value) >= 1 << 1023:
             value = real(value, "the reward")
-        given = value, bool(done), dict(info or {})
+        given = value, done is not False and flag(done, "done"), dict(info or {})
         self._push(EnvReward(*given, episode_id=episode_id or self._runtime.status.episode_id))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:

@@ -50,7 +50,7 @@ REFUSED = [
     (d.ResetRequest([1]), "expected a mapping, not list", "$.reset.settings"),
     (d.ResetRequest({1: 2}), "expected str, not int", "$.reset.settings"),
     (d.ResetRequest({"a": 1j}), "complex", "$.reset.settings.a"),
-    (d.ResetRequest({"a": [[1], [2, 3]]}), "inhomogeneous", "$.reset.settings.a"),
+    (d.ResetRequest({"a": [[1], [2, 3]]}), "lists of different lengths", "$.reset.settings.a"),
     (d.ResetRequest({"\udc80": 1}), "not valid Unicode", "$.reset.settings"),
     (d.StepRequest({3: object()}), "type object is not", "$.step.actions[3]"),
     (d.StepRequest({-1: 1}), "UID.*-1|-1.*UID", "$.step.actions"),

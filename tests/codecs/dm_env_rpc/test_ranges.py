@@ -97,7 +97,7 @@ NOT_MADE = [
     ("no such number", {"dtype": 12}, "^12 is .*dtype"),
     ("bounds of text", {"dtype": str, "minimum": 1}, "non-numeric"),
     ("text as bound", {"minimum": "a"}, "the min of .*'a'"),
-    ("a jagged bound", {"minimum": [[1], [2, 3]]}, "the min of .* array"),
+    ("a jagged bound", {"minimum": [[1], [2, 3]]}, "the min of .* different lengths"),
     ("a bound that is not a number", {"minimum": np.nan, "dtype": np.float32}, "does not fit"),
     ("2**63 for int64", {"dtype": np.int64, "maximum": 2**63}, "does not fit int64"),
     ("2**64 for uint64", {"dtype": np.uint64, "maximum": 2**64}, "does not fit uint64"),

@@ -216,7 +216,7 @@ def scripted():
         (raises(asyncio.CancelledError), "CancelledError"),
         (raises(GeneratorExit), "GeneratorExit"),
         (raises(KeyboardInterrupt), "KeyboardInterrupt"),
-        (gives(SEEN, 1.0, np.zeros(2), False, {}), "ambiguous"),
+        (gives(SEEN, 1.0, np.zeros(2), False, {}), "terminated must be true or false"),
     ],
 )
 def test_failed_step_ends_only_its_episode(scripted, fault, text):
