@@ -88,6 +88,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command == name:
+            importlib.import_module("numpy.random")  # Cython's code there ignores KeyboardInterrupt
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
     if "_ARGCOMPLETE" in os.environ:

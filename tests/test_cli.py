@@ -100,7 +100,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("module", ["rlwire.registry", "rlwire.rlx.options"])
+@pytest.mark.parametrize("module", ["rlwire.registry", "rlwire.rlx.options", "numpy.random"])
 def test_ctrl_c_while_the_command_is_imported_ends_it_without_a_traceback(module):
     program = INTERRUPTED.format(module=module)
     done = python("-c", program, "serve", "my_targets:Agent", anywhere("rlx"))
