@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rlwire
 from rlwire._options import resolve
-from rlwire.errors import WouldWait
+from rlwire.errors import WouldWait, on_error
 from rlwire.transports.timers_asyncio import TimeoutTimer
 from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.urls import URL, naming_protocol
@@ -54,13 +54,23 @@ async def serve(target: Any, url: str | URL, **options: Any) -> AsyncIterator[Ba
             print(server.url)
 
     Arguments, options and errors are those of `rlwire.serve`. Factories run in another thread, and
-    so does the server's stop.
+    so does the server's stop. If the task is cancelled while the server starts, it is stopped then.
     """
-    server = await asyncio.to_thread(rlwire.serve, target, url, **options)
+    started: Future[BackgroundServer] = Future()
+
+    def start() -> None:
+        server = rlwire.serve(target, url, **options)
+        with on_error(server.stop):  # InvalidStateError: the task was cancelled meanwhile
+            started.set_result(server)
+
     try:
-        yield server
+        await asyncio.to_thread(start)
+        yield started.result()
     finally:
-        await asyncio.to_thread(server.stop)
+        if not started.cancel():
+            # Not a task, which the end of the program would cancel while it waits for a thread.
+            stop = asyncio.get_running_loop().run_in_executor(None, started.result().stop)
+            await asyncio.shield(stop)
 
 
 class Connecting:
@@ -130,7 +140,9 @@ class Environment:
         """Make the environment."""
         # A daemon: a call that was cancelled does not keep the program from ending.
         Thread(target=_run, args=(self._calls,), name="rlwire environment", daemon=True).start()
-        self.environment = await self._call(self._make)
+        made = self._put(self._make)
+        with on_error(lambda: self._put(lambda: made.result().close())):  # cancelled
+            self.environment = await self._result(made)
         self._endpoint: Any = getattr(self.environment, "endpoint", None)
         return self
 
@@ -235,17 +247,13 @@ class Environment:
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; return the observation and the info."""
-        found: tuple[Any, dict[str, Any]]
-        found = await self._call(self.environment.reset, seed=seed, options=options)
-        return found
+        return await self._call(self.environment.reset, seed=seed, options=options)
 
     async def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step; return observation, reward, terminated, truncated and info."""
-        found: Any
         loop = asyncio.get_running_loop()
         if self._stepping or not ((self._watching and self._loop is loop) or self._watch(loop)):
-            found = await self._call(self.environment.step, action)
-            return found
+            return await self._call(self.environment.step, action)
         self._steps += 1
         waiter = self._waiter.start()
         try:

@@ -34,14 +34,15 @@ __all__ = ["main"]
 logger = logging.getLogger(__name__)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status.
+def main(argv: Sequence[str] | None = None, imported: Callable[[], object] = bool) -> int:
+    """Run one command and return its exit status; call `imported` before it runs.
 
     0: success, also of a server that SIGINT or SIGTERM stopped. 1: failure, with one line on
     standard error. 2: invalid arguments. 130: interrupted by a signal.
     """
     try:
         given = _read(list(sys.argv[1:] if argv is None else argv))
+        imported()
         return int(given.run(given) or 0)
     except KeyboardInterrupt:
         print("rlwire: interrupted", file=sys.stderr)
@@ -87,6 +88,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command == name:
+            importlib.import_module("numpy.random")  # Cython's code there ignores KeyboardInterrupt
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
     if "_ARGCOMPLETE" in os.environ:

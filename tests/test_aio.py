@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -395,3 +396,84 @@ def test_environment_serves_one_loop_after_another():
         env = asyncio.run(make(server.url))
         asyncio.run(step(env, 3))
         asyncio.run(env.close())
+
+
+@pytest.mark.parametrize("when", ["starts", "has started"])
+def test_server_whose_task_is_cancelled_while_it_starts_is_stopped(when, monkeypatch):
+    starting, may_start, servers, serve = threading.Event(), threading.Event(), [], rlwire.serve
+
+    def slow(*arguments):
+        starting.set()
+        assert may_start.wait(20)
+        servers.append(serve(*arguments))
+        return servers[0]
+
+    async def block():
+        async with rlwire.aio.serve("gym:CartPole-v1", URLS[0]):
+            raise AssertionError
+
+    async def run():
+        executor = ThreadPoolExecutor()
+        asyncio.get_running_loop().set_default_executor(executor)
+        task = asyncio.create_task(block())
+        assert await asyncio.to_thread(starting.wait, 20)
+        if when == "has started":  # and the loop has not seen the result
+            may_start.set()
+            executor.shutdown()  # waits for its threads
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        may_start.set()
+        await eventually_async(lambda: servers and not servers[0].running)
+
+    monkeypatch.setattr(rlwire, "serve", slow)
+    asyncio.run(run())
+
+
+def test_environment_whose_task_is_cancelled_while_it_is_made_is_closed(monkeypatch):
+    made, may_make, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Made:
+        close = staticmethod(closed.set)
+
+    def make(*_):
+        made.set()
+        assert may_make.wait(20)
+        return Made
+
+    async def run():
+        task = asyncio.ensure_future(rlwire.aio.make(URLS[0]))
+        assert await asyncio.to_thread(made.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        may_make.set()
+        assert await asyncio.to_thread(closed.wait, 20)
+
+    monkeypatch.setattr(rlwire, "make", make)
+    asyncio.run(run())
+
+
+def test_server_is_stopped_though_its_task_is_cancelled_while_the_executor_is_busy():
+    async def block(entered, leave):
+        async with rlwire.aio.serve("gym:CartPole-v1", URLS[0]) as server:
+            entered.set_result(server)
+            await leave.wait()
+
+    async def run():
+        loop, leave, free = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        task = asyncio.create_task(block(entered := loop.create_future(), leave))
+        server = await entered
+        busy = loop.run_in_executor(None, free.wait, 20)
+        leave.set()
+        await asyncio.sleep(0)  # the block ends
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        free.set()
+        assert await busy
+        await eventually_async(lambda: not server.running)
+
+    asyncio.run(run())

@@ -85,6 +85,28 @@ def test_serve_command_runs_an_rlx_server_until_a_signal(tmp_path, workers, numb
         assert "Traceback" not in server.log
 
 
+INTERRUPTED = """
+import signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from rlwire.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["rlwire.registry", "rlwire.rlx.options", "numpy.random"])
+def test_ctrl_c_while_the_command_is_imported_ends_it_without_a_traceback(module):
+    program = INTERRUPTED.format(module=module)
+    done = python("-c", program, "serve", "my_targets:Agent", anywhere("rlx"))
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 def test_signal_drains_when_configured(tmp_path):
     with serving(tmp_path, "--drain", "60") as server:
         with AgentProxy(server.url) as agent:

@@ -23,7 +23,7 @@ from rlwire.sessions.dm_env_rpc import Code, EncodedStep
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, parse
 from rlwire.transports.sockets import Backoff
-from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven, retry
+from rlwire.transports.waits import Asyncio, Blocking, Waits, driven, retry
 from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ class _DmEnvRpcClient(waits.ClientBase):
         except StatusError as error:
             if error.code != Code.NOT_FOUND or world not in self._created:
                 raise
-            name = yield self.create_world(self._created.pop(world))
+            name = yield self.create_world(self._created[world])
             self._joined = name, settings
             logger.warning(
                 "%s: reconnected; the server no longer has world %r, created it again as %r",
@@ -268,11 +268,9 @@ class _DmEnvRpcClient(waits.ClientBase):
         self._session = session
 
     def _drop(self) -> Waits[None]:
-        connection, self._connection = self._connection, None
         self._session = None
         self.sent.clear()
-        if connection is not None:
-            yield from close_and_wait(connection)
+        yield super().close()
 
     def _connected(self, least: int = 0, most: int = 0) -> Any:
         """Return the connection, if `least` to `most` replies are pending."""

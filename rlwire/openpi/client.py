@@ -103,13 +103,6 @@ class OpenPIClientBase(waits.ClientBase):
         """Do nothing, as in openpi's client."""
         yield None
 
-    @driven
-    def close(self) -> Waits[None]:
-        """Close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            yield from close_and_wait(connection)
-
 
 class Client(Blocking, OpenPIClientBase):
     """Blocking client of a policy server, for one thread; connects when it is made.

@@ -202,7 +202,7 @@ class PerlertClientBase(waits.ClientBase):
         """Register for a slot and return its key; the client's former slot is released.
 
         Args:
-            key: the slot; None for the first open one.
+            key: the slot; None for the first one that is open or its own.
             timeout: seconds to wait for each reply, as in `lobby`.
             wait: seconds to retry while other clients hold the slot; None for no limit.
 
@@ -217,7 +217,7 @@ class PerlertClientBase(waits.ClientBase):
             slots = (yield self.lobby(timeout)) if key is None else ()
             holders = ", ".join(f"{slot.key} is held by {slot.tag}" for slot in slots)
             error = PeerError(f"{self}: no slot is open: {holders}")
-            wanted = [slot.key for slot in slots if slot.open] if key is None else [key]
+            wanted = [s.key for s in slots if s.open or s.key == self.key] if key is None else [key]
             for each in wanted:
                 answer = yield from self._request_slot(each, timeout)
                 if isinstance(answer, SlotGranted):

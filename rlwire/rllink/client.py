@@ -105,13 +105,6 @@ class RLlinkClientBase(waits.ClientBase):
             return (yield from self._ask(request))
         return (yield self._connected().send(request))
 
-    @driven
-    def close(self) -> Waits[None]:
-        """Close the connection, if there is one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            yield from close_and_wait(connection)
-
     def _request(self, episodes: Sequence[Episode], wait: bool | None) -> Message:
         if wait is None:
             wait = self.config is None or self.config.force_on_policy is not False

@@ -85,9 +85,6 @@ class ProxyBase(waits.ClientBase):
             scalar=partial(self._report, "scalar"), histogram=partial(self._report, "histogram")
         )
 
-    def leave(self) -> Waits[None]:
-        yield self.disconnect()
-
     @driven
     def connect(self, retry: int = 6) -> Waits[None]:
         """Connect, in `retry` attempts with back-off; closes an open connection first."""
@@ -125,12 +122,7 @@ class ProxyBase(waits.ClientBase):
         """Reset the agent for a new episode; it keeps what it has learned."""
         return (yield from self._exchange({"command": "reset"}))
 
-    @driven
-    def disconnect(self) -> Waits[None]:
-        """Close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            yield from close_and_wait(connection)
+    disconnect = waits.ClientBase.close
 
     @driven
     def _report(self, method: str, name: str, y: Any, x: Any = None) -> Waits[None]:

@@ -125,15 +125,16 @@ class BackgroundServer(ABC):
             OSError: the server cannot listen on the address, or cannot read a file.
             RuntimeError: the server is already running.
         """
-        if self._running is not None:
-            raise RuntimeError(f"the server {self.url} is already running")
         with self._ending:
+            if self._running is not None:
+                raise RuntimeError(f"the server {self.url} is already running")
             self._stopped.clear()
             self.fatal = None
             self._running = self._run()
-        logger.log(self.log_level, "serving %s, %s", self.url, self._details())
-        if not self._guarded:
-            warn_if_exposed(self.address, self.guards)
+        with on_error(self.stop):  # a Ctrl-C
+            logger.log(self.log_level, "serving %s, %s", self.url, self._details())
+            if not self._guarded:
+                warn_if_exposed(self.address, self.guards)
         return self
 
     def stop(self, grace: float = 5.0) -> None:

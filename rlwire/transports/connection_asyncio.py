@@ -24,7 +24,7 @@ from rlwire.transports.interface import ConnectionTap, Handler
 from rlwire.transports.rate_limited_log import Log
 from rlwire.transports.socket_calls import SocketCalls
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.stream_asyncio import SocketStream
+from rlwire.transports.stream_asyncio import SocketStream, within
 from rlwire.transports.waiter_asyncio import Waiter
 
 __all__ = ["AsyncConnection"]
@@ -280,8 +280,8 @@ class AsyncConnection:
             return
         self._follow()
         try:
-            await asyncio.wait_for(self._wait(), seconds)
-        except asyncio.TimeoutError as error:
+            await within(seconds, self._wait())
+        except TimeoutError as error:
             if isinstance(error, RlwireError):
                 raise
             raise DeadlineExceeded(

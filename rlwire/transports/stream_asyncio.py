@@ -254,13 +254,16 @@ async def _tls_handshake(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -
 
 async def within(seconds: float | None, work: Awaitable[_T], late: str = "timed out") -> _T:
     """Await up to `seconds`, or raise a TimeoutError that says what is `late`."""
+    # Before Python 3.12, asyncio.wait_for ignores a cancellation that comes with the result.
+    task = asyncio.ensure_future(work)
     try:
-        return await asyncio.wait_for(work, seconds)
-    except asyncio.TimeoutError as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # a timeout of the network
-        # Before 3.11 asyncio's TimeoutError is another class, and no OSError.
-        raise TimeoutError(late) from None
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if task.cancel():
+            await asyncio.wait({task})
+    if task.cancelled():
+        raise TimeoutError(late)
+    return task.result()
 
 
 async def open_stream(

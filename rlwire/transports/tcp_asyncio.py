@@ -7,32 +7,22 @@ import socket
 from collections.abc import Awaitable
 from typing import Any
 
+from rlwire.errors import on_error
 from rlwire.sessions.layer import Layer
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import Recording
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream, within
 from rlwire.transports.tcp import Dialer, time_left
 from rlwire.transports.timers_asyncio import TimeoutTimer
-from rlwire.transports.tls import TLS
 from rlwire.transports.waits import drive_async
 
 __all__ = ["AsyncConnection", "Backoff", "Timeouts", "connect"]
 
 
-async def connect(
-    address: AddressLike,
-    session: Layer,
-    *,
-    tls: TLS = None,
-    server_hostname: str | None = None,
-    timeout: Timeouts | float | None = None,
-    backoff: Backoff | None = None,
-    record: Recording | None = None,
-) -> AsyncConnection:
+async def connect(address: AddressLike, session: Layer, **options: Any) -> AsyncConnection:
     """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""
-    dialer = _AsyncDialer(address, session, tls, server_hostname, timeout, backoff, record)
+    dialer = _AsyncDialer(address, session, **options)
     connection: AsyncConnection = await drive_async(dialer.steps())
     if not connection.closed:
         dialer.timer.add(connection, dialer.timeouts)
@@ -65,5 +55,6 @@ class _AsyncDialer(Dialer):
         opening = open_stream(
             connection, sock, tls=self.context, server_hostname=name, shm=self.where.shm
         )
-        await within(left, opening)
+        with on_error(connection.abort):  # also if the task is cancelled once the stream is open
+            await within(left, opening)
         return connection

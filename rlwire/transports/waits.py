@@ -196,7 +196,14 @@ class ClientBase:
 
     def leave(self) -> Waits[None]:
         """Leave a ``with`` block: close."""
-        yield cast(Any, self).close()
+        yield self.close()
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            yield from close_and_wait(connection)
 
     def _connected(self) -> Any:
         if self._connection is None:

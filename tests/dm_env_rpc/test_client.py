@@ -175,6 +175,22 @@ class TestReconnecting:
             timer.join()
             again.stop()
 
+    def test_reconnect_creates_a_world_after_an_attempt_that_was_interrupted(
+        self, server, client, monkeypatch
+    ):
+        def interrupted(settings):
+            raise KeyboardInterrupt
+
+        client.join_world(client.create_world({"start": 7}))
+        server.stop()
+        raised(ConnectionClosed, client.step)
+        with Server(Tower, client.address):
+            monkeypatch.setattr(client, "create_world", interrupted)
+            raised(KeyboardInterrupt, client.reconnect)
+            monkeypatch.undo()
+            assert client.reconnect() is not None
+            assert client.step().observations["count"] == 7
+
     def test_reconnect_to_a_world_that_its_owner_destroyed_fails(self, server, client):
         def destroyed():
             with contextlib.suppress(StatusError):  # until the server has noticed

@@ -104,6 +104,14 @@ def test_register_rejects_a_closed_slot_and_names_its_client(crowd):
     assert four.register(wait=5) in ("walker_0", "walker_1", "walker_2")
 
 
+def test_client_that_holds_the_only_slot_registers_again(worlds, serving):
+    """As after a registration that was interrupted once the server had received it."""
+    server = serving(lambda: worlds.Walk(length=10), name="walk")
+    with Client(server.address, "walk") as client:
+        for _ in range(2):
+            assert client.register() == "agent0"
+
+
 def test_wait_start_timeout_names_the_slots_that_are_not_ready(crowd):
     one, two, *_ = crowd
     one.register("walker_0")

@@ -155,6 +155,44 @@ def test_drain_returns_when_its_loop_ends_before_it_begins():
     assert may_end.is_set()
 
 
+def test_of_two_starts_at_once_one_is_rejected():
+    running, may_run, errors = threading.Event(), threading.Event(), []
+
+    class Slow(Server):
+        runs = 0
+
+        def _run(self):
+            self.runs += 1
+            running.set()
+            assert may_run.wait(20)
+            return super()._run()
+
+    def start():
+        try:
+            server.start()
+        except RuntimeError as error:
+            errors.append(error)
+
+    server = Slow()
+    with meanwhile(start):
+        assert running.wait(20)
+        with meanwhile(start):
+            threading.Timer(0.1, may_run.set).start()
+    assert server.runs == len(errors) == 1
+    server.stop()
+
+
+def test_ctrl_c_while_the_start_is_logged_stops_the_server(monkeypatch):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Server, "_details", interrupt)
+    server = Server()
+    raised(KeyboardInterrupt, server.start)
+    assert not server.running
+    assert server.on_loop.grace == 5.0
+
+
 def test_server_can_be_started_and_stopped_again(caplog):
     caplog.set_level("INFO")
     server = Server()

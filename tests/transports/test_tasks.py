@@ -18,7 +18,7 @@ from rlwire.transports.address import Address
 from rlwire.transports.server import ServerSettings
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.stream_asyncio import open_stream
+from rlwire.transports.stream_asyncio import open_stream, within
 from rlwire.transports.tcp_asyncio import AsyncConnection
 from tests.raising import raised
 from tests.transports.drivers import Echo
@@ -123,6 +123,37 @@ async def test_second_receiving_or_sending_task_is_rejected(run, blobs):
         for task in (receiving, sending):
             with pytest.raises(ConnectionClosed, match="closed on this side"):
                 await task
+
+
+async def test_connection_whose_task_is_cancelled_as_it_opens_is_closed(run, blobs, monkeypatch):
+    async def open_and_cancel(*arguments, **options):
+        await open_stream(*arguments, **options)
+        monkeypatch.undo()
+        connecting.cancel()  # it has not seen that the stream is open
+
+    monkeypatch.setattr(tcp_asyncio, "open_stream", open_and_cancel)
+    with sockets.listen("127.0.0.1:0") as listener:
+        address = sockets.local_address(listener)
+        connecting = asyncio.create_task(tcp_asyncio.connect(address, blobs()))
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(ConnectionResetError):
+            peer.settimeout(10)
+            assert peer.recv(1) == b""
+        # The loop has forgotten the file, of which the next connection has the number.
+        again = await tcp_asyncio.connect(address, blobs())
+        again.close()
+        await again.wait_closed()
+
+
+async def test_limited_wait_raises_a_cancellation_that_arrives_with_its_result():
+    """Before Python 3.12, `asyncio.wait_for` ignores it."""
+    future = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(within(20.0, future))
+    await asyncio.sleep(0)
+    future.set_result(None)
+    await cancel(waiting)
 
 
 async def test_cancelled_receive_loses_no_message(run, blobs):

@@ -66,7 +66,8 @@ def run(
             while waiting and not self.writing:
                 self.writing = True
                 try:
-                    self._write(waiting.popleft())
+                    while waiting:  # a signal before `writing` was set may have emptied it
+                        self._write(waiting.popleft())
                 finally:
                     self.writing = False
 

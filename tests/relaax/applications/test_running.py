@@ -86,8 +86,7 @@ def test_application_ends_when_its_output_is_closed(endless):
 
 SIGNALLED = """
 import io, signal, sys
-from rlwire.relaax.applications import read_application
-from rlwire.relaax.applications.running import run
+from rlwire.relaax.applications import read_application, running
 
 class Raw(io.FileIO):
     def write(self, data):
@@ -95,17 +94,30 @@ class Raw(io.FileIO):
             signal.raise_signal(signal.SIGINT)
         return super().write(data)
 
-sys.stdout = io.TextIOWrapper(io.BufferedWriter(Raw(1, "w", closefd=False)))
-sys.exit(run(read_application("app.yaml"), ["environment"]))
+class Waiting(running.deque):
+    def __bool__(self):
+        found = len(self) > 0
+        if found and not interrupted and "line 9" in str(self[0].data):
+            interrupted.append(True)
+            signal.raise_signal(signal.SIGINT)
+        return found
+
+interrupted = []
+if sys.argv[1] == "before":
+    running.deque = Waiting
+else:
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(Raw(1, "w", closefd=False)))
+sys.exit(running.run(read_application("app.yaml"), ["environment"]))
 """
 
 
-def test_signal_that_arrives_while_a_line_is_written_ends_the_application(tmp_path):
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_signal_that_arrives_while_a_line_is_written_ends_the_application(tmp_path, when):
     program = "import itertools\nfor i in itertools.count(): print('line', i, flush=True)"
     (tmp_path / "play.py").write_text(program)
     (tmp_path / "app.yaml").write_text("environment: {run: python play.py}")
     (tmp_path / "signalled.py").write_text(SIGNALLED)
-    with running(tmp_path, program=(sys.executable, "signalled.py")) as process:
+    with running(tmp_path, program=(sys.executable, "signalled.py", when)) as process:
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output[-2000:]
     assert "SIGINT received" in output
