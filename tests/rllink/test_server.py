@@ -276,11 +276,12 @@ def test_play_reconnects_to_a_restarted_trainer():
     pytest.importorskip("gymnasium")
     first, second = Counting(), Counting()
     server = rlwire.serve(first, URL, steps=8)
-    begun = threading.Event()
+    begun, stopped = threading.Event(), threading.Event()
 
     def policy(observation, weights):
         if first.steps >= 16:
             begun.set()
+            assert stopped.wait(60)  # else all episodes may be over before
         return 1
 
     with ThreadPoolExecutor() as pool:
@@ -290,6 +291,7 @@ def test_play_reconnects_to_a_restarted_trainer():
         )  # fmt: skip
         assert begun.wait(60)
         server.stop()
+        stopped.set()
         # One that is killed may still take a connection, and drop it.
         with socket.create_server(("127.0.0.1", server.address.port)) as dying:
             dying.settimeout(60)
@@ -474,8 +476,8 @@ def test_full_backlog_delays_replies_until_sampling():
         server.set_state(SetState(1, WEIGHTS))
         client.do("send", [episode(11)], wait=False)
         asking = client.do("get_state")
+        eventually(lambda: server.statistics()["queued"] == 11)
         raised(TimeoutError, asking.result, 0.2)
-        assert server.statistics()["queued"] == 11
         assert len(server.sample(30)) == 1
         assert asking.result(30).weights_seq_no == 1
 
