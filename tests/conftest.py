@@ -180,7 +180,7 @@ if buffers.DEBUG:
         # what is logged, and an error among it the frames that it came through.
         request.node.funcargs.clear()
         logged = request.config.pluginmanager.get_plugin("logging-plugin")
-        deadline = time.monotonic() + 2.0  # a connection's thread may still be on its way out
+        deadline = time.monotonic() + 30.0  # a connection's thread may still be on its way out
         while buffers.live_blocks() > before and time.monotonic() < deadline:
             for records in (
                 caplog.get_records("call"),
