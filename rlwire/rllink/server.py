@@ -179,13 +179,13 @@ class _RLlinkService(Service[Connection]):
 
     def _learn(self, episodes: list[Any]) -> Any:
         assert self.learn is not None
-        if not self.learn(episodes):
-            return NOTHING
+        learned = self.learn(episodes)
         with self._lock:
             self._learning = self._direct = False
+            self._running = self._running and learned  # a learner that has failed stops its server
             if self._queue:
                 self._changed.notify()
-        return self.state
+        return self.state if learned else NOTHING
 
     def set_state(self, state: SetState) -> None:
         if not isinstance(state, SetState):

@@ -371,6 +371,25 @@ def test_learner_that_returns_no_weights_stops_its_server(wait, caplog):
     assert "SetState" in caplog.text
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_server_learns_again_when_it_is_started_after_a_failure(wait):
+    class Once(Counting):
+        def learn(self, episodes):
+            if not self.batches:
+                self.batches.append(episodes)
+                raise RuntimeError("no gradient")
+            return super().learn(episodes)
+
+    server = rlwire.serve(Once(), URL)
+    with Apart(server) as client:
+        client.do("get_state").result(30)
+        client.do("send", [episode()], wait=wait)
+        assert server.wait(30)
+    with server.start(), client_of(server) as client:
+        client.get_state()
+        assert client.send([episode()], wait=True).weights_seq_no == 2
+
+
 def test_weights_of_another_type_are_rejected(server):
     raised_with(TypeError, "SetState.*dict", server.set_state, WEIGHTS)
     assert server.statistics()["weights_seq_no"] == 1
