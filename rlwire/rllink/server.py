@@ -125,6 +125,7 @@ class _RLlinkService(Service[Connection]):
 
     def set_up_process(self) -> None:
         self._running = True
+        self.learn = None  # until the learner of this run has its first weights
 
     def tear_down_process(self) -> None:
         with self._lock:
@@ -268,12 +269,11 @@ class _RLlinkService(Service[Connection]):
         """Return the weights, or a reply for the first ones; called with the lock."""
         if self.state is not None:
             return self.state
+        if not self._running:
+            return NOTHING
         reply = DeferredReply()
         self._waiting = [one for one in self._waiting if not one.cancelled()]
-        if self._running:
-            self._waiting.append(reply)
-        else:
-            reply.set(NOTHING)
+        self._waiting.append(reply)
         return reply
 
 

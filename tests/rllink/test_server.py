@@ -390,6 +390,31 @@ def test_server_learns_again_when_it_is_started_after_a_failure(wait):
         assert client.send([episode()], wait=True).weights_seq_no == 2
 
 
+def test_restarted_learner_has_its_first_weights_before_it_learns():
+    go_on = threading.Event()
+
+    class Slow(Counting):
+        def get_state(self):
+            assert go_on.wait(60)
+            return super().get_state()
+
+        def learn(self, episodes):
+            assert go_on.is_set()
+            return super().learn(episodes)
+
+    go_on.set()
+    server = rlwire.serve(Slow(), URL)
+    with Apart(server) as client:
+        client.do("get_state").result(30)
+    server.stop()
+    go_on.clear()
+    with server.start(), Apart(server) as client:
+        sending = client.do("send", [episode()], wait=True)
+        eventually(lambda: server.statistics()["episodes"])
+        go_on.set()
+        assert sending.result(30).weights_seq_no == 2
+
+
 def test_weights_of_another_type_are_rejected(server):
     raised_with(TypeError, "SetState.*dict", server.set_state, WEIGHTS)
     assert server.statistics()["weights_seq_no"] == 1
