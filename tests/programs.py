@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -12,10 +13,12 @@ from pathlib import Path
 
 
 def free_port(kind=socket.SOCK_STREAM):
-    """Return a port of 127.0.0.1 that nobody uses at present."""
-    with socket.socket(type=kind) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """Return a port of 127.0.0.1 that nobody uses, and that systems choose for nobody else."""
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with socket.socket(type=kind) as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def has_ended(pid):
