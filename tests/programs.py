@@ -13,13 +13,10 @@ from pathlib import Path
 
 
 def free_port(kind=socket.SOCK_STREAM):
-    """Return a port of 127.0.0.1 that nobody uses at present.
-
-    It is below those that the system gives to clients, also of other tests, until it is used.
-    """
+    """Return a port of 127.0.0.1 that nobody uses, and that systems choose for nobody else."""
     while True:
-        port = 20_000 + secrets.randbelow(12_000)
-        with contextlib.suppress(OSError), socket.socket(type=kind) as sock:
+        port = 20_000 + secrets.randbelow(10_000)
+        with socket.socket(type=kind) as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
             return port
 

@@ -1,6 +1,7 @@
 """`rlwire bench` as a user runs it, and the parts of `rlwire.bench`."""
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -139,7 +140,6 @@ def test_payloads_that_a_protocol_cannot_encode_are_errors(shape, over, error, r
 
 @pytest.mark.parametrize("datagrams", [False, True])
 def test_raw_exchange_reports_a_dead_server(datagrams, monkeypatch):
-    monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
     servers = []
     begin = ServerProcess.__enter__
     monkeypatch.setattr(ServerProcess, "__enter__", lambda one: servers.append(one) or begin(one))
@@ -181,6 +181,22 @@ def test_exit_reason_of_a_server_process_is_reported():
         os.kill(server.pid, signal.SIGKILL)
         wait_for_end(server.pid)
         assert server.exit_reason() == "the test server process has ended with signal 9"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="parents are listed in /proc")
+def test_exit_reason_waits_for_the_process_that_forked_the_server():
+    with ServerProcess("test", bench_targets.good) as server:
+        parent = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(parent, signal.SIGSTOP)
+        going_on = threading.Timer(0.5, os.kill, (parent, signal.SIGCONT))
+        try:
+            os.kill(server.pid, signal.SIGKILL)
+            wait_for_end(server.pid)
+            going_on.start()
+            assert "signal 9" in (server.exit_reason() or "")
+            going_on.join()
+        finally:
+            os.kill(parent, signal.SIGCONT)
 
 
 def test_ctrl_c_while_a_server_process_starts_is_not_lost(monkeypatch):
@@ -391,8 +407,9 @@ def test_ctrl_c_ends_the_servers_of_a_benchmark(tmp_path):
 def children(pid):
     found = set()
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found |= {child} | children(child)
+        with contextlib.suppress(OSError):  # a thread that has ended
+            for child in map(int, task.read_text().split()):
+                found |= {child} | children(child)
     return found
 
 

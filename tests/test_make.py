@@ -192,7 +192,7 @@ def test_wait_for_a_slot_is_logged(caplog):
         rlwire.make(server.url),
         pytest.raises(PeerError, match="no slot is open"),
     ):
-        rlwire.make(server.url, start_timeout=1)
+        rlwire.make(server.url, start_timeout=4)
     waits = [each for each in caplog.records if each.levelname == "WARNING"]
     assert ["no slot is open" in each.getMessage() for each in waits] == [True]
 
@@ -200,7 +200,7 @@ def test_wait_for_a_slot_is_logged(caplog):
 def test_timeout_of_a_shared_world_names_the_missing_agents():
     with rlwire.serve(Meeting, "dm-env-rpc://127.0.0.1:0") as server:
         with (
-            rlwire.make(server.url, timeout=Timeouts(idle=0.5)) as one,
+            rlwire.make(server.url, timeout=Timeouts(idle=4)) as one,
             pytest.raises(DeadlineExceeded, match="waits for other agents"),
         ):
             one.reset()

@@ -88,12 +88,15 @@ def test_client_names_the_protocol_of_a_dm_env_rpc_server(scheme, failure):
     assert text.count(f"the server speaks HTTP/2, not {scheme}") == 1
 
 
-@pytest.mark.parametrize(("tls", "hint"), [("", "add +tls"), ("+tls", "without +tls")])
-def test_viewer_of_another_server_suggests_the_url(tls, hint):
+@pytest.mark.parametrize(
+    ("tls", "seconds", "hint"), [("", 1, "add +tls"), ("+tls", 60, "without +tls")]
+)
+def test_viewer_of_another_server_suggests_the_url(tls, seconds, hint):
     """A server of VNC sends first, so the viewer waits for a server of HTTP."""
     with rlwire.serve(lambda observation: {}, "openpi://localhost:0") as server:
         port = parse_url(server.url).port
-        error = raised(OSError, rlwire.make, f"universe{tls}://localhost:{port}", start_timeout=1)
+        url = f"universe{tls}://localhost:{port}"
+        error = raised(OSError, rlwire.make, url, start_timeout=seconds)
     assert hint in str(error)
 
 

@@ -159,16 +159,16 @@ class ServerProcess:
 
     def exit_reason(self) -> str | None:
         """Return a sentence about how the process ended; None while it runs."""
-        # The reset of its connection arrives before the system reports the exit.
-        self._process.join(0.2)
+        # The reset of its connection arrives before the end of its pipe, the exit code last.
+        if wait([self._channel, self._process.sentinel], 0.2):
+            self._process.join(STOP_SECONDS)
         code = self._process.exitcode
         if code is None:
             return None
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        try:
+        why = ""
+        with contextlib.suppress(EOFError, OSError):
             why = f": {self._channel.recv()[1]}" if self._channel.poll() else ""
-        except (EOFError, OSError):
-            why = ""
         return f"the {self.name} server process has ended with {how}{why}"
 
     def stop(self) -> None:

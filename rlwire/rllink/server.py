@@ -125,6 +125,7 @@ class _RLlinkService(Service[Connection]):
 
     def set_up_process(self) -> None:
         self._running = True
+        self.learn = None  # until the learner of this run has its first weights
 
     def tear_down_process(self) -> None:
         with self._lock:
@@ -179,13 +180,13 @@ class _RLlinkService(Service[Connection]):
 
     def _learn(self, episodes: list[Any]) -> Any:
         assert self.learn is not None
-        if not self.learn(episodes):
-            return NOTHING
+        learned = self.learn(episodes)
         with self._lock:
             self._learning = self._direct = False
+            self._running = self._running and learned  # a learner that has failed stops its server
             if self._queue:
                 self._changed.notify()
-        return self.state
+        return self.state if learned else NOTHING
 
     def set_state(self, state: SetState) -> None:
         if not isinstance(state, SetState):
@@ -268,12 +269,11 @@ class _RLlinkService(Service[Connection]):
         """Return the weights, or a reply for the first ones; called with the lock."""
         if self.state is not None:
             return self.state
+        if not self._running:
+            return NOTHING
         reply = DeferredReply()
         self._waiting = [one for one in self._waiting if not one.cancelled()]
-        if self._running:
-            self._waiting.append(reply)
-        else:
-            reply.set(NOTHING)
+        self._waiting.append(reply)
         return reply
 
 

@@ -118,7 +118,7 @@ def client(server):
 
 @pytest.mark.parametrize("end", ["idle", "cancel"])
 def test_timed_out_or_cancelled_request_raises(server, end):
-    with Client(server.address, timeout=Timeouts(idle=1.5 if end == "idle" else 60)) as client:
+    with Client(server.address, timeout=Timeouts(idle=4 if end == "idle" else 60)) as client:
         client.join_world()
         client.step()
         Tower.go_on.clear()

@@ -135,7 +135,7 @@ def test_rejected_requests_are_not_pending(server):
 def test_late_reply_stays_pending(server, monkeypatch):
     zeros = {"action": np.zeros((256, 1024), np.float32)}
     monkeypatch.setattr(Echo, "wait", threading.Event())
-    with Client(str(server.address), timeout=Timeouts(idle=0.2)) as client:
+    with Client(str(server.address), timeout=Timeouts(idle=4)) as client:
         client.join_world()
         client.step()
         client.send(Step(zeros, ("reward",)))

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,6 +17,7 @@ from rlwire.codecs.dm_env_rpc import EnvironmentStateType
 from rlwire.dm_env_rpc import Client, StatusError
 from rlwire.environments.pettingzoo import ParallelEnvironment
 from tests.raising import raised
+from tests.waiting import eventually
 
 RUNNING, INTERRUPTED = EnvironmentStateType.RUNNING, EnvironmentStateType.INTERRUPTED
 URL = "dm-env-rpc://127.0.0.1:0"
@@ -146,11 +148,13 @@ def test_leaving_agent_ends_the_episode_of_the_others(workers):
         assert a("step", 1).result(20)[3]  # told when it acts
 
 
-def test_agent_lost_during_a_reset_rejoins():
+def test_agent_lost_during_a_reset_rejoins(caplog):
+    caplog.set_level(logging.INFO, "rlwire.dm_env_rpc.client")
     with rlwire.serve(Relay, URL) as server, alone(server.url, "a") as (env, a):
         waits = a("reset", seed=4)
         assert "'a'" in str(raised(StatusError, rlwire.make, server.url, agent="a"))
         env.endpoint.client.cancel()
+        eventually(lambda: "joined world" in caplog.text)  # else b resets with the lost one
         with alone(server.url, "b") as (_, b):
             assert b("reset").result(20)[0].tolist() == [4, 4]
             assert waits.result(20)[0].tolist() == [4]

@@ -298,7 +298,12 @@ def test_waiting_listener_logs_its_address(scheme):
 
 def test_listener_learns_its_spaces_from_the_caller(in_thread, tmp_path):
     url = f"rlx+unix://{tmp_path}/socket"
-    playing = in_thread(rlwire.play, "gym:CartPole-v1", url, backoff=PATIENT, seed=1)
+
+    def play():
+        eventually((tmp_path / "socket").exists)
+        return rlwire.play("gym:CartPole-v1", url, backoff=PATIENT, seed=1)
+
+    playing = in_thread(play)
     with contextlib.closing(rlwire.listen(url)) as env:
         original = gymnasium.make("CartPole-v1")
         assert env.observation_space == original.observation_space
@@ -319,6 +324,7 @@ def test_listener_spec_has_the_time_limit_of_like(scheme):
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
 def test_listener_names_the_missing_space(in_thread, tmp_path, which):
     def call():
+        eventually((tmp_path / "s").exists)
         with AgentProxy(f"unix:{tmp_path}/s", backoff=PATIENT) as agent:
             agent.init()
             return agent.update(None, [1.0])

@@ -188,12 +188,15 @@ def test_server_releases_observations_after_inference():
 
 def test_server_reports_the_timings_of_openpis_server(server):
     with client_of(server) as client:
+        begun = time.perf_counter()
         timing = client.infer({"prompt": "sleep", "seconds": 0.05})["server_timing"]
         assert timing.keys() == {"infer_ms"}
         assert timing["infer_ms"] >= 50
-        timing = client.infer({})["server_timing"]
+        middle = time.perf_counter()
+        last, timing = timing, client.infer({})["server_timing"]
         assert timing.keys() == {"infer_ms", "prev_total_ms"}
-        assert timing["infer_ms"] < 50 <= timing["prev_total_ms"]
+        assert 0 <= timing["infer_ms"] <= (time.perf_counter() - middle) * 1e3
+        assert last["infer_ms"] <= timing["prev_total_ms"] <= (middle - begun) * 1e3
 
 
 @WORKERS
@@ -377,14 +380,14 @@ def test_message_over_the_limit_is_rejected_before_it_is_received(policy):
 
 
 def test_silent_client_is_disconnected(policy, raw):
-    with (
-        Server(policy, LOOPBACK, idle_timeout=1.0) as server,
-        client_of(server, reconnect=False) as client,
-    ):
+    with Server(policy, LOOPBACK, idle_timeout=3.0) as server:
+        client = raw(server, {})
+        assert "actions" in client.receive()
+        client.send({"prompt": "wait"})
         silent = raw(server)
-        for _ in range(2):  # a slow policy is no silent client
-            assert "actions" in client.infer({"prompt": "sleep", "seconds": 1.3})
         raised((ConnectionClosed, RemoteProtocolError), silent.receive)
+        policy.go_on.set()  # a slow policy is no silent client
+        assert "actions" in client.receive()
 
 
 # -- keys and pages --------------------------------------------------------------------------
@@ -431,7 +434,7 @@ def test_client_reconnects_to_a_restarted_server(policy):
 
 
 def test_client_discards_the_late_reply_to_a_timed_out_request(policy, server):
-    with client_of(server, timeout=Timeouts(idle=1.5)) as client:
+    with client_of(server, timeout=Timeouts(idle=4)) as client:
         raised(DeadlineExceeded, client.infer, {"prompt": "wait", "number": 1})
         policy.go_on.set()
         assert client.infer({"number": 2})["seen"] == {"number": 2}

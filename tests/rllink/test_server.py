@@ -276,11 +276,12 @@ def test_play_reconnects_to_a_restarted_trainer():
     pytest.importorskip("gymnasium")
     first, second = Counting(), Counting()
     server = rlwire.serve(first, URL, steps=8)
-    begun = threading.Event()
+    begun, stopped = threading.Event(), threading.Event()
 
     def policy(observation, weights):
         if first.steps >= 16:
             begun.set()
+            assert stopped.wait(60)  # else all episodes may be over before
         return 1
 
     with ThreadPoolExecutor() as pool:
@@ -290,6 +291,7 @@ def test_play_reconnects_to_a_restarted_trainer():
         )  # fmt: skip
         assert begun.wait(60)
         server.stop()
+        stopped.set()
         # One that is killed may still take a connection, and drop it.
         with socket.create_server(("127.0.0.1", server.address.port)) as dying:
             dying.settimeout(60)
@@ -367,6 +369,50 @@ def test_learner_that_returns_no_weights_stops_its_server(wait, caplog):
         raised_with(RlwireError, "learn.*SetState.*dict", server.serve_forever)
         assert not wait or isinstance(sending.exception(30), (ConnectionClosed, OSError))
     assert "SetState" in caplog.text
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_server_learns_again_when_it_is_started_after_a_failure(wait):
+    class Once(Counting):
+        def learn(self, episodes):
+            if not self.batches:
+                self.batches.append(episodes)
+                raise RuntimeError("no gradient")
+            return super().learn(episodes)
+
+    server = rlwire.serve(Once(), URL)
+    with Apart(server) as client:
+        client.do("get_state").result(30)
+        client.do("send", [episode()], wait=wait)
+        assert server.wait(30)
+    with server.start(), client_of(server) as client:
+        client.get_state()
+        assert client.send([episode()], wait=True).weights_seq_no == 2
+
+
+def test_restarted_learner_has_its_first_weights_before_it_learns():
+    go_on = threading.Event()
+
+    class Slow(Counting):
+        def get_state(self):
+            assert go_on.wait(60)
+            return super().get_state()
+
+        def learn(self, episodes):
+            assert go_on.is_set()
+            return super().learn(episodes)
+
+    go_on.set()
+    server = rlwire.serve(Slow(), URL)
+    with Apart(server) as client:
+        client.do("get_state").result(30)
+    server.stop()
+    go_on.clear()
+    with server.start(), Apart(server) as client:
+        sending = client.do("send", [episode()], wait=True)
+        eventually(lambda: server.statistics()["episodes"])
+        go_on.set()
+        assert sending.result(30).weights_seq_no == 2
 
 
 def test_weights_of_another_type_are_rejected(server):
@@ -474,8 +520,8 @@ def test_full_backlog_delays_replies_until_sampling():
         server.set_state(SetState(1, WEIGHTS))
         client.do("send", [episode(11)], wait=False)
         asking = client.do("get_state")
+        eventually(lambda: server.statistics()["queued"] == 11)
         raised(TimeoutError, asking.result, 0.2)
-        assert server.statistics()["queued"] == 11
         assert len(server.sample(30)) == 1
         assert asking.result(30).weights_seq_no == 1
 
