@@ -166,10 +166,9 @@ class ServerProcess:
         if code is None:
             return None
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        why = ""
         with contextlib.suppress(EOFError, OSError):
-            why = f": {self._channel.recv()[1]}" if self._channel.poll() else ""
-        return f"the {self.name} server process has ended with {how}{why}"
+            how += f": {self._channel.recv()[1]}" if self._channel.poll() else ""
+        return f"the {self.name} server process has ended with {how}"
 
     def stop(self) -> None:
         if self._process.pid is not None:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import ceil
-from threading import RLock, get_ident
+from threading import Lock, get_ident
 from time import monotonic
 from typing import Any
 
@@ -259,7 +259,8 @@ class DatagramConnection(DatagramDriver, Owned):
         DatagramDriver.__init__(self, session, sock)
         Owned.__init__(self, str(parse(sock.remote or sock.address)))  # type: ignore[arg-type]
         self.closed = False
-        self._busy = RLock()  # held while the sockets are in use; a signal may call again
+        self._busy = False  # while the owner uses the sockets, which it then closes itself
+        self._closing = Lock()
         self._wake, self._waker = socket.socketpair()
         poll = select.poll()
         for ours in (sock.raw, self._wake):
@@ -269,56 +270,59 @@ class DatagramConnection(DatagramDriver, Owned):
 
     def wait(self, timeout: float | None = None) -> list[Any]:
         """Send and receive until there are events; `timeout` 0 does not wait, None has no limit."""
-        return self._use(self._wait, timeout)
-
-    def _wait(self, timeout: float | None) -> list[Any]:
-        session, sock = self.session, self.sock
-        now = monotonic()
-        until = _NEVER if timeout is None else now + timeout
-        events: list[Any] = []
-        while True:
-            deadline = session.next_deadline()
-            if deadline is not None and deadline <= now:
-                # Read first: pending datagrams may have arrived before the deadline.
-                for datagram, peer in sock.receive_batch():
-                    events += session.receive(datagram, peer, now)
-                events += session.advance(now)
-                deadline = session.next_deadline()
-            self._send()
-            if events:
-                return events
-            if last := until <= now:
-                found = sock.receive_batch()
-            else:
-                wake = until if deadline is None or until <= deadline else deadline
-                left = None if wake == _NEVER else ceil(max(_SHORTEST_SLEEP, wake - now) * 1000)
-                found = sock.receive_batch(1) if self._poll(left) else []
-            self._check()
-            now = monotonic()
-            for datagram, peer in found:
-                events += session.receive(datagram, peer, now)
-            if events or last:  # and nothing else is due
-                self._send()
-                return events
-
-    def flush(self) -> None:
-        """Send what the session has queued, without waiting."""
-        self._use(self._send)
-
-    def _use(self, call: Callable[..., Any], *arguments: Any) -> Any:
         if self._owner != get_ident():
             self.claim()
+        session, sock = self.session, self.sock
+        busy, self._busy = self._busy, True  # it is busy if a signal's handler waits
         try:
-            with self._busy:
+            self._check()
+            now = monotonic()
+            until = _NEVER if timeout is None else now + timeout
+            events: list[Any] = []
+            while True:
+                deadline = session.next_deadline()
+                if deadline is not None and deadline <= now:
+                    # Read first: pending datagrams may have arrived before the deadline.
+                    for datagram, peer in sock.receive_batch():
+                        events += session.receive(datagram, peer, now)
+                    events += session.advance(now)
+                    deadline = session.next_deadline()
+                if datagrams := session.datagrams():
+                    sock.send_batch(datagrams)
+                if events:
+                    return events
+                if last := until <= now:
+                    found = sock.receive_batch()
+                else:
+                    wake = until if deadline is None or until <= deadline else deadline
+                    left = None if wake == _NEVER else ceil(max(_SHORTEST_SLEEP, wake - now) * 1000)
+                    found = sock.receive_batch(1) if self._poll(left) else []
                 self._check()
-                return call(*arguments)
+                now = monotonic()
+                for datagram, peer in found:
+                    events += session.receive(datagram, peer, now)
+                if events or last:  # and nothing else is due
+                    if datagrams := session.datagrams():
+                        sock.send_batch(datagrams)
+                    return events
         finally:
+            self._busy = busy
             if self.closed:
                 self._close_sockets()
 
-    def _send(self) -> None:
-        if datagrams := self.session.datagrams():
-            self.sock.send_batch(datagrams)
+    def flush(self) -> None:
+        """Send what the session has queued, without waiting."""
+        if self._owner != get_ident():
+            self.claim()
+        busy, self._busy = self._busy, True
+        try:
+            self._check()
+            if datagrams := self.session.datagrams():
+                self.sock.send_batch(datagrams)
+        finally:
+            self._busy = busy
+            if self.closed:
+                self._close_sockets()
 
     def close(self) -> None:
         """Close the socket; a waiting thread raises ConnectionClosed and closes it itself."""
@@ -329,18 +333,20 @@ class DatagramConnection(DatagramDriver, Owned):
             self._close_sockets()
 
     def close_inherited(self) -> None:
-        self._owner, self.closed, self._busy = INHERITED, True, RLock()
+        self._owner, self.closed, self._closing, self._busy = INHERITED, True, Lock(), False
         self._close_sockets()
 
     def _close_sockets(self) -> None:
-        if self._busy.acquire(blocking=False):  # else the thread that uses them closes them
+        if self._busy:
+            return
+        with self._closing:
             try:
-                if self._owner != INHERITED and self.sock.raw.fileno() != -1:
-                    self._send()
+                ours = self._owner != INHERITED and self.sock.raw.fileno() != -1
+                if ours and (datagrams := self.session.datagrams()):
+                    self.sock.send_batch(datagrams)
             finally:
                 for each in (self.sock, self._wake, self._waker):
                     each.close()
-                self._busy.release()
 
     def _check(self) -> None:
         if self.closed:
