@@ -185,13 +185,14 @@ def _find_fault(value: Any, path: str) -> None:
     elif isinstance(value, float):
         if not np.isfinite(value):
             raise EncodeError(f"JSON cannot represent {value}", path=path)
-    elif type(value) is np.ndarray and value.dtype.kind == "f" and not np.isfinite(value).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
-        index = "".join(map("[{}]".format, where))
-        raise EncodeError(f"JSON cannot represent {value[where]}", path=path + index)
     else:
         try:
             _encode(value)
         except (TypeError, ValueError):
             kind = type(value).__name__
             raise EncodeError(f"JSON cannot represent this {kind}", path=path) from None
+        array = as_array(value, "it") if hasattr(value, "__array__") else None
+        if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            index = "".join(map("[{}]".format, where))
+            raise EncodeError(f"JSON cannot represent {array[where]}", path=path + index)

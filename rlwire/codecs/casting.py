@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def as_array(value: Any, what: str) -> NDArray[Any]:
+def as_array(value: Any, what: str, path: str = "") -> NDArray[Any]:
     """Return a value as an array; EncodeError, which starts with `what`, if elements are masked."""
     try:
         array = np.asanyarray(value)
+        masked = type(array) is not np.ndarray and np.ma.is_masked(array)  # importing np.ma is slow
     except MemoryError:
         raise
     except Exception as error:
         ragged = isinstance(error, ValueError) and isinstance(value, (list, tuple))
         why = "has lists of different lengths" if ragged else f"is not an array: {error}"
-        raise EncodeError(f"{what} {why}") from (None if ragged else error)
-    if type(array) is not np.ndarray and np.ma.is_masked(array):  # importing np.ma takes long
-        raise EncodeError(f"{what} has masked elements: send its .filled() or .data")
+        raise EncodeError(f"{what} {why}", path=path) from (None if ragged else error)
+    if masked:
+        raise EncodeError(f"{what} has masked elements: send its .filled() or .data", path=path)
     return np.asarray(array)
 
 
@@ -45,9 +46,8 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     """
     array = as_array(value, what)
     kind = array.dtype.kind
-    if not array.size:  # [] is an array of float64
-        return array.astype(dtype, copy=False)
-    if kind not in "biuf" or (kind == "f" and dtype.kind != "f"):
+    # [] is an array of float64
+    if array.size and (kind not in "biuf" or (kind == "f" and dtype.kind != "f")):
         whole = "int(...)" if array.ndim == 0 else f".astype(np.{dtype})"
         remedy = f": use {whole}" if kind == "f" and dtype.kind in "iu" else ""
         raise EncodeError(f"{what} must have dtype {dtype}, not {array.dtype}{remedy}")
@@ -58,8 +58,8 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
 
 def real(value: Any, what: str) -> float:
     """Return any single number as a float; EncodeError, which starts with `what`, for others."""
-    if type(value) is float:
-        return value
+    if type(value) is float or isinstance(value, np.floating):
+        return float(value)
     with contextlib.suppress(Exception):  # also of the value's own methods
         one = as_array(value, what) if isinstance(value, (list, tuple, np.ndarray)) else value
         kind = getattr(getattr(one, "dtype", None), "kind", "f")
@@ -77,9 +77,10 @@ def flag(value: Any, what: str) -> bool:
     if value is None or isinstance(value, (bool, np.bool_)):
         return bool(value)
     with contextlib.suppress(Exception):
-        one = as_array(value, what)
-        if one.size == 1 and (one.dtype.kind in "biu" or one.item() in (0, 1)):
-            return bool(one.item())
+        there = hasattr(value, "item") and not isinstance(value, np.ndarray)  # as on a GPU
+        one = (value if there else as_array(value, what)).item()
+        if isinstance(one, int) or one in (0, 1):
+            return bool(one)
     raise EncodeError(f"{what} must be true or false, not {quoted(value)}")
 
 
@@ -88,7 +89,7 @@ def exact_range(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return the integers between which `dtype` represents each one exactly."""
     if dtype.kind == "b":
         return 0, 1
-    if dtype.kind == "f":
+    if dtype.kind in "fc":
         bits = np.finfo(dtype).nmant + 1
         return -1 << bits, 1 << bits
     info = np.iinfo(dtype)
@@ -97,14 +98,14 @@ def exact_range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 def _fits(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     """Return whether `dtype` represents these booleans or integers exactly."""
-    if array.dtype.kind == "b":
+    if array.dtype.kind == "b" or array.dtype == dtype or not array.size:
         return True
     if array.size == 1:  # without reductions, which cost more than the rest
         least = most = int(array.item())
     else:
         least, most = int(array.min()), int(array.max())
     low, high = exact_range(dtype)
-    return (low <= least and most <= high) or (dtype.kind == "f" and keeps(array, dtype))
+    return (low <= least and most <= high) or (dtype.kind in "fc" and keeps(array, dtype))
 
 
 def keeps(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:

@@ -284,6 +284,7 @@ class Callers:
         self.endpoints: list[Slot] = []
         self.episode: Mapping[str, Any] = {}
         self.warned = False
+        self.extra = False  # whether an observation may have more entries than its space
         self.fit: Fit = lambda value: value
         self._count = count
         self._server: Any = None
@@ -302,7 +303,7 @@ class Callers:
                 # A warning, because the program cannot read the port before this returns.
                 logger.warning("waiting at %s for the first caller to send its spaces", self.url)
                 assigned = self._learn_spaces()
-            self.fit = fitting(self.observation_space, "the observation")
+            self.fit = fitting(self.observation_space, "the observation", extra=self.extra)
             slots = [Slot(self, number) for number in range(self._count)]
             if assigned is not None:
                 caller, request = assigned

@@ -63,7 +63,7 @@ class Columns:
                 self._convert(self._tree.leaves[0], self._only, index, value)
             return
         try:
-            parts = self._tree.parts(value)
+            parts = self._tree.parts(value, extra=True)
         except EncodeError as error:
             raise EncodeError(f"{self.name(index)}: {error.reason}") from None
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):

@@ -18,18 +18,18 @@ Fit: TypeAlias = Callable[[Any], Any]
 """Converts a value to an element of a space, or raises EncodeError."""
 
 
-def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
+def fitting(space: Any, what: str, *, within: bool | None = None, extra: bool = False) -> Fit:
     """Return a function that converts values to elements of a space.
 
     It checks shapes and kinds of numbers, and with `within` also bounds; by default it checks the
-    bounds of discrete spaces and texts only.
+    bounds of discrete spaces and texts only. With `extra`, mappings may have other entries.
     """
     tree = tree_of(space, what, "which has no fixed structure")
     fits = [_leaf(leaf, leaf.named(what), within) for leaf in tree.leaves]
     if tree.is_leaf:
         return fits[0]
     return lambda value: tree.build(
-        fit(part) for fit, part in zip(fits, tree.parts(value), strict=True)
+        fit(part) for fit, part in zip(fits, tree.parts(value, extra), strict=True)
     )
 
 

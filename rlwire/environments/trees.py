@@ -82,14 +82,14 @@ class _Branch:
         self.children = children
         self.make = make
 
-    def split(self, value: Any, where: str, parts: list[Any]) -> None:
+    def split(self, value: Any, where: str, parts: list[Any], extra: bool) -> None:
         kind, children, keyed = type(value), self.children, self.make is None
         if keyed:
             if kind is not dict and not isinstance(value, Mapping):
                 raise EncodeError(f"{where} must be a mapping, not a {kind.__name__}")
-            if len(value) > len(children):
-                extra = next(key for key in value if key not in children)
-                raise EncodeError(f"{where} has an entry {extra!r}, which its space lacks")
+            if not extra and len(value) > len(children):
+                other = next(key for key in value if key not in children)
+                raise EncodeError(f"{where} has an entry {other!r}, which its space lacks")
         elif kind is not tuple and (
             isinstance(value, (str, bytes, Mapping))
             or not (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
@@ -104,7 +104,7 @@ class _Branch:
             if isinstance(child, Leaf):
                 parts.append(value[key])
             else:
-                child.split(value[key], f"{where}.{key}", parts)
+                child.split(value[key], f"{where}.{key}", parts, extra)
 
     def build(self, values: Iterator[Any]) -> Any:
         built = {key: _build(child, values) for key, child in self.children.items()}
@@ -143,12 +143,12 @@ class Tree:
         self.is_leaf = isinstance(root, Leaf)
         self.is_sequence = isinstance(root, _Branch) and root.make is not None
 
-    def parts(self, value: Any) -> list[Any]:
-        """Split a value into parts, one per leaf; EncodeError if its structure differs."""
+    def parts(self, value: Any, extra: bool = False) -> list[Any]:
+        """Split a value into parts, one per leaf; EncodeError for less, or more unless `extra`."""
         if isinstance(self._root, Leaf):
             return [value]
         parts: list[Any] = []
-        self._root.split(value, self.what, parts)
+        self._root.split(value, self.what, parts, extra)
         return parts
 
     def build(self, parts: Iterable[Any]) -> Any:

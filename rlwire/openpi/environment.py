@@ -58,6 +58,7 @@ def listen(
 
     caller = partial(OpenpiCaller, dict(chosen.metadata or {}), chosen.horizon is None)
     callers = Callers(num_envs, observation_space, action_space)
+    callers.extra = True  # a robot sends more, such as its prompt
     service = CallerService(callers, session, caller)
     return callers.open(Listener("openpi", service, chosen))
 
@@ -84,8 +85,6 @@ class OpenpiCaller(Caller):
         about = {name: given.pop(name) for name in ABOUT if name in given and name not in inside}
         if OBSERVATION in given and not inside and len(given) == 1:
             given = given[OBSERVATION]
-        elif inside:  # a robot sends more, such as its prompt
-            given = {name: given[name] for name in given if name in inside}
         try:
             observation = self.callers.fit(given)
             info: dict[str, Any] = {}

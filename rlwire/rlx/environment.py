@@ -76,9 +76,7 @@ class RLXCaller(Caller):
 
     def send_action(self, action: Any) -> None:
         # RELAAX's README: an action is INT4, DOUBLE or LIST.
-        if type(action) is np.ndarray or isinstance(action, np.generic):
-            action = action.tolist()
-        elif isinstance(action, np.ndarray):
+        if isinstance(action, (np.ndarray, np.generic)):
             action = as_array(action, "the action").tolist()
         self._send({"response": "action", "data": action})
 

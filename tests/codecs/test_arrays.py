@@ -217,6 +217,13 @@ def test_arrays_with_masked_elements_are_rejected(encode, value):
     raised(EncodeError, encode, value)
 
 
+def test_rejected_value_has_its_path():
+    for value in ([[1], [1, 2]], [np.zeros(2), np.zeros(3)]):
+        assert raised(EncodeError, perlert.value_to_text, value).path == "value"
+    caught = raised(EncodeError, mark_arrays, {"a": {"b": MASKED}})
+    assert caught.path == "$.body.info.a.b"
+
+
 def test_numbers_without_a_json_form_are_rejected():
     """A long double's Python number is a long double."""
     for value in (np.longdouble(1), np.array([1], "g"), np.clongdouble(1)):

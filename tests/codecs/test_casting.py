@@ -76,6 +76,8 @@ def test_masked_elements_are_rejected():
     for value in (np.ma.masked, np.ma.array(2.0, mask=True), np.ma.array([2.0], mask=[True])):
         raised_with(EncodeError, "^it must be one number", real, value, "it")
     assert real(np.ma.array([2.0]), "it") == 2.0
+    fields = np.ma.array([(1, 2)], mask=[(True, False)], dtype="i4,i4")
+    raised_with(EncodeError, "^it is not an array", cast, fields, FLOATS[2], "it")
 
 
 def test_empty_arrays_cast_to_any_dtype():
@@ -94,6 +96,20 @@ def test_flag_is_the_boolean_that_a_value_stands_for():
         assert flag(value, "it") is True
     for value in (False, np.False_, 0, 0.0, None, [False], np.array(False), np.float32(0)):
         assert flag(value, "it") is False
+
+
+class OnAnotherDevice:
+    """Like a tensor on a GPU, of which only `item` gives a number."""
+
+    def __array__(self, *_arguments, **_options):
+        raise TypeError("on a GPU")
+
+    def item(self):
+        return True
+
+
+def test_flag_may_be_on_another_device():
+    assert flag(OnAnotherDevice(), "it") is True
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,22 @@ def test_numbers_without_json_form_round_trip(message, body):
     )
 
 
+class WithArray:
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, *_arguments, **_options):
+        return self.array
+
+
+@pytest.mark.parametrize("kind", [WithArray, lambda array: array.view(np.recarray)])
+def test_numbers_without_json_form_in_other_arrays_are_not_null(kind):
+    value = kind(np.array([[1, np.nan]]))
+    for message in (r.EnvObservation(value), r.EnvObservation({"x": value})):
+        assert b'[[1.0,"NaN"]]' in r.encode(message)
+    assert b'"Infinity"' in r.encode(r.EnvObservation({"x": np.float32(np.inf)}))
+
+
 def test_encoder_rejects_messages_over_the_limits():
     with pytest.raises(LimitExceeded, match="message=100"):
         r.encode(r.EnvText("x" * 100), limits=Limits(message=100))

@@ -240,13 +240,14 @@ def test_openpi_listener_rejects_entries_of_another_type(env, in_thread, entries
 
 
 def test_openpi_listener_leaves_out_what_a_robot_sends_beside_the_space(in_thread):
-    seen = spaces.Dict(state=BOX)
+    seen = spaces.Dict(state=BOX, arm=spaces.Dict(joints=BOX))
     url = "openpi://localhost:0"
     with rlwire.listen(url, observation_space=seen, action_space=spaces.Discrete(2)) as env:
 
         def call():
             with Client(address_of(env)) as policy:
-                policy.infer({"state": np.zeros(2, np.float32), "prompt": "fold the towel"})
+                arm = {"joints": np.zeros(2), "torques": np.zeros(3)}
+                policy.infer({"state": np.zeros(2), "arm": arm, "prompt": "fold the towel"})
 
         calling = in_thread(call)
         assert seen.contains(env.reset()[0])

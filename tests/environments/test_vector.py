@@ -311,6 +311,22 @@ def test_vector_rejects_actions_that_mismatch_its_space(given, expected):
         raised_with(errors.EncodeError, expected, envs.step, given)
 
 
+class Untidy(Nested):
+    """Its observations have more entries than its space."""
+
+    def _seen(self):
+        return {"more": np.zeros(2), **super()._seen()}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_vector_leaves_out_the_entries_that_gymnasium_leaves_out(workers):
+    makes = [Untidy] * 2
+    with local(makes, workers=workers) as ours, contextlib.closing(SyncVectorEnv(makes)) as theirs:
+        actions = theirs.action_space.sample()
+        np.testing.assert_equal(ours.reset(seed=1)[0], theirs.reset(seed=1)[0])
+        np.testing.assert_equal(ours.step(actions)[0], theirs.step(actions)[0])
+
+
 def test_vector_rejects_options_that_are_no_dict():
     with local(makes(2), workers=0) as envs:
         for options in ("x", 1, [("place", 1)]):

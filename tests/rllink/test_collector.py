@@ -104,6 +104,17 @@ def test_collector_rejects_integers_that_do_not_fit_their_column():
     np.testing.assert_array_equal(collector.take()[0].observations, [[0, 0], [1, 1]])
 
 
+def test_integers_are_recorded_in_a_column_of_complex_numbers():
+    collector = EpisodeCollector(4)
+    collector.reset(np.zeros(2, complex))
+    collector.step(1j, np.array([1, 2]), 0.0, False)
+    collector.step(2, np.array([3, 2**53]), 0.0, True)
+    np.testing.assert_array_equal(collector.take()[0].actions, [1j, 2])
+    lossy = np.zeros(2, complex), np.array([0, 2**53 + 1])
+    collector.reset(lossy[0])
+    raised_with(ValueError, "fit complex128", collector.step, 1j, lossy[1], 0.0, False)
+
+
 def test_values_that_a_column_would_change_are_rejected():
     collector = EpisodeCollector(4)
     masked = np.ma.array(np.zeros(2), mask=[True, False])

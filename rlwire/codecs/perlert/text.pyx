@@ -163,7 +163,7 @@ cdef cnp.ndarray _array_of(object value, str field):
     if cnp.PyArray_CheckExact(value):
         return value
     if isinstance(value, (list, tuple, _np_generic)):
-        return as_array(value, field)
+        return as_array(value, "it", field)
     array = None if isinstance(value, (bytes, bytearray)) else foreign_array(value)
     if array is None:
         raise TypeError(f"{field} cannot be of type {type(value).__qualname__}")

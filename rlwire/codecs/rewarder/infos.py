@@ -76,7 +76,7 @@ def _check(value: Any, path: str) -> None:
         for item in value:
             _check(item, f"{path}[]")
     elif not isinstance(value, _PLAIN):
-        array = as_array(value, path) if hasattr(value, "__array__") else None
+        array = as_array(value, "it", path) if hasattr(value, "__array__") else None
         if array is None or array.dtype.kind in "Mm":
             raise EncodeError(f"JSON cannot represent {type(value).__qualname__}", path=path)
         if array.dtype.kind in "OSV":
