@@ -170,9 +170,9 @@ class _RLlinkService(Service[Connection]):
         self.learn = learn
         while True:
             with self._lock:
-                while self._running and (self._learning or not self._queue):
+                while self._running and self.learn is learn and (self._learning or not self._queue):
                     self._changed.wait()
-                if not self._running:
+                if not self._running or self.learn is not learn:  # the server was started again
                     return
                 self._learning = True
                 episodes = self._pop()
@@ -185,7 +185,7 @@ class _RLlinkService(Service[Connection]):
             self._learning = self._direct = False
             self._running = self._running and learned  # a learner that has failed stops its server
             if self._queue:
-                self._changed.notify()
+                self._changed.notify_all()
         return self.state if learned else NOTHING
 
     def set_state(self, state: SetState) -> None:

@@ -68,8 +68,8 @@ class BackgroundServer(ABC):
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
-        self._taking = threading.Lock()  # held by the one call of `stop` that ends a run
-        self._ending = threading.Lock()  # held while a run ends: the next one waits
+        self._taking = threading.RLock()  # held by the one call of `stop` that ends a run
+        self._ending = threading.RLock()  # held while a run ends: the next one waits, no signal
         self.fatal: BaseException | None = None  # which ended the last run
         self._guarded = False  # by TLS or a secret; else `start` warns of other machines
         self._encrypted = False

@@ -260,7 +260,7 @@ class DatagramConnection(DatagramDriver, Owned):
         Owned.__init__(self, str(parse(sock.remote or sock.address)))  # type: ignore[arg-type]
         self.closed = False
         self._busy = False  # while the owner uses the sockets, which it then closes itself
-        self._closing = Lock()
+        self._closing = Lock()  # for the one that closes them, and never released
         self._wake, self._waker = socket.socketpair()
         poll = select.poll()
         for ours in (sock.raw, self._wake):
@@ -337,16 +337,10 @@ class DatagramConnection(DatagramDriver, Owned):
         self._close_sockets()
 
     def _close_sockets(self) -> None:
-        if self._busy:
-            return
-        with self._closing:
-            try:
-                ours = self._owner != INHERITED and self.sock.raw.fileno() != -1
-                if ours and (datagrams := self.session.datagrams()):
+        if not self._busy and self._closing.acquire(blocking=False):
+            with contextlib.closing(self.sock), self._wake, self._waker:
+                if self._owner != INHERITED and (datagrams := self.session.datagrams()):
                     self.sock.send_batch(datagrams)
-            finally:
-                for each in (self.sock, self._wake, self._waker):
-                    each.close()
 
     def _check(self) -> None:
         if self.closed:

@@ -16,6 +16,7 @@ from rlwire.codecs.rllink import Codec, Episodes, EpisodesAndGetState, GetState,
 from rlwire.errors import ConnectionClosed, PeerError, RemoteProtocolError, RlwireError
 from rlwire.rllink import AsyncClient, Client, Episode, Server, SetConfig, SetState
 from rlwire.rllink.server import LearnerServer
+from rlwire.serving.threads import Worker
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.raising import raised, raised_with
 from tests.waiting import eventually
@@ -413,6 +414,41 @@ def test_restarted_learner_has_its_first_weights_before_it_learns():
         eventually(lambda: server.statistics()["episodes"])
         go_on.set()
         assert sending.result(30).weights_seq_no == 2
+
+
+def test_abandoned_learner_leaves_the_next_run_to_the_next_one(monkeypatch):
+    learning, may_end, begun, may_begin = (threading.Event() for _ in range(4))
+
+    class Slow(Counting):
+        def get_state(self):
+            if learning.is_set():
+                begun.set()
+                assert may_begin.wait(60)
+            return super().get_state()
+
+        def learn(self, episodes):
+            learning.set()
+            assert may_end.wait(60)
+            return super().learn(episodes)
+
+    server = rlwire.serve(Slow(), URL)
+    with Apart(server) as client:
+        client.do("get_state").result(30)
+        client.do("send", [episode()], wait=False)
+        assert learning.wait(30)
+    abandoned, stop = server._worker, Worker.stop
+    monkeypatch.setattr(Worker, "stop", lambda self, timeout: stop(self, 0.1))
+    server.stop()
+    monkeypatch.undo()
+    with server.start(), Apart(server) as client:
+        assert begun.wait(30)
+        sending = client.do("send", [episode()], wait=True)
+        eventually(lambda: server.statistics()["episodes"] == 2)
+        may_end.set()
+        assert abandoned.stop(30)
+        may_begin.set()
+        assert sending.result(30).weights_seq_no == 3
+        assert client.do("send", [episode()], wait=True).result(30).weights_seq_no == 4
 
 
 def test_weights_of_another_type_are_rejected(server):

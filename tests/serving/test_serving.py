@@ -6,6 +6,7 @@ import importlib
 import re
 import signal
 import ssl
+import sys
 import threading
 from contextlib import nullcontext, suppress
 
@@ -191,6 +192,43 @@ def test_ctrl_c_while_the_start_is_logged_stops_the_server(monkeypatch):
     raised(KeyboardInterrupt, server.start)
     assert not server.running
     assert server.on_loop.grace == 5.0
+
+
+@pytest.mark.parametrize("method", ["start", "stop"])
+def test_stop_may_be_called_anywhere_in_a_start_or_stop_of_its_thread(method):
+    """As by a signal's handler."""
+    code = getattr(BackgroundServer, method).__code__
+
+    def interrupted(at):
+        server, lines = Server(), []
+
+        def trace(frame, event, _):
+            if frame.f_code is not code:
+                return None
+            if event == "line":
+                lines.append(frame.f_lineno)
+                if len(lines) == at:
+                    sys.settrace(None)
+                    server.stop()
+            return trace
+
+        def run():
+            if method == "stop":
+                server.start()
+            sys.settrace(trace)
+            getattr(server, method)()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive(), lines
+        server.stop()
+        return len(lines) >= at
+
+    last = 1
+    while interrupted(last):
+        last += 1
+    assert last > 5
 
 
 def test_server_can_be_started_and_stopped_again(caplog):

@@ -137,6 +137,20 @@ def test_close_wakes_a_waiting_thread():
     assert connection.sock.raw.fileno() == -1
 
 
+def test_close_by_the_waiting_thread_ends_its_wait(monkeypatch):
+    """As in a signal's handler."""
+
+    def interrupted(left):
+        connection.close()
+        return poll(left)
+
+    with plain_server() as server:
+        connection = udp.connect(server.address, asks(b"a"))
+        poll = connection._poll
+        monkeypatch.setattr(connection, "_poll", interrupted)
+        raised(ConnectionClosed, connection.wait)
+
+
 def test_close_between_waits_of_another_thread_sends_the_rest_and_closes():
     between, closed = threading.Event(), threading.Event()
 
@@ -172,3 +186,20 @@ def test_session_may_flush_during_a_wait():
         ) as connection,
     ):
         assert collect(connection) == [b"1 a"]
+
+
+def test_flush_by_the_closing_thread_finds_it_closed():
+    """As in a signal's handler."""
+    refused = []
+
+    class Flushes(sessions.Asks):
+        def datagrams(self):
+            if connection.closed:
+                refused.append(raised(ConnectionClosed, connection.flush))
+            return super().datagrams()
+
+    with plain_server() as server:
+        connection = udp.connect(server.address, lambda peer: Flushes(peer, [b"a"]))
+        with meanwhile(connection.close):
+            pass
+    assert refused
