@@ -7,11 +7,13 @@ generated gRPC code. The echo sends raw bytes of the same sizes over grpcio's pu
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import grpc
 import numpy as np
@@ -38,7 +40,9 @@ import rlwire
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
+    JoinWorldResponse,
     SpecManager,
+    encode_response,
     encode_step_request,
     encode_step_response,
     make_spec,
@@ -76,18 +80,10 @@ def specs(shape: tuple[int, ...]) -> ActionObservationSpecs:
     )
 
 
-def worlds(shape: tuple[int, ...]) -> Callable[[Any], World]:
-    return lambda settings: World(specs(shape), observations(shape))
-
-
-def serve_ours(shape: tuple[int, ...]) -> None:
-    server = Server(worlds(shape), "127.0.0.1:0").start()
-    print(server.address.port, flush=True)
-    server.wait()
-
-
-def serve_ours_asyncio(shape: tuple[int, ...]) -> None:
-    server = Server(worlds(shape), "127.0.0.1:0", workers="asyncio")
+def serve_ours(shape: tuple[int, ...], workers: Literal["threads", "asyncio"] = "threads") -> None:
+    server = Server(
+        lambda settings: World(specs(shape), observations(shape)), "127.0.0.1:0", workers=workers
+    )
     print(server.start().address.port, flush=True)
     server.wait()
 
@@ -97,20 +93,18 @@ class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.specs = reference_specs(shape)
-        self._shown = observations(shape)
+        self._shown = itertools.cycle(observations(shape))
 
     def Process(self, requests: Any, context: Any) -> Iterator[Any]:
         actions = spec_manager.SpecManager(self.specs.actions)
         shown = spec_manager.SpecManager(self.specs.observations)
-        at = 0
         for request in requests:
             response = dm_env_rpc_pb2.EnvironmentResponse()
             if request.WhichOneof("payload") == "join_world":
                 response.join_world.specs.CopyFrom(self.specs)
             else:
                 actions.unpack(request.step.actions)
-                at = (at + 1) % COUNT
-                packed = shown.pack(self._shown[at])
+                packed = shown.pack(next(self._shown))
                 response.step.state = dm_env_rpc_pb2.EnvironmentStateType.RUNNING
                 for uid in request.step.requested_observations:
                     response.step.observations[uid].CopyFrom(packed[uid])
@@ -118,15 +112,8 @@ class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]
 
 
 def reference_specs(shape: tuple[int, ...]) -> Any:
-    made = dm_env_rpc_pb2.ActionObservationSpecs()
-    made.actions[1].CopyFrom(
-        dm_env_rpc_pb2.TensorSpec(name="action", dtype=dm_env_rpc_pb2.DataType.INT32)
-    )
-    for uid, (name, size) in enumerate((("observation", shape), ("reward", ())), 1):
-        made.observations[uid].CopyFrom(
-            dm_env_rpc_pb2.TensorSpec(name=name, shape=size, dtype=dm_env_rpc_pb2.DataType.FLOAT)
-        )
-    return made
+    joined = encode_response(JoinWorldResponse(specs(shape)))
+    return dm_env_rpc_pb2.EnvironmentResponse.FromString(joined).join_world.specs
 
 
 def serve_reference(shape: tuple[int, ...]) -> None:
@@ -212,7 +199,7 @@ def ask_drop_in(port: int, stack: ExitStack) -> Exchange:
 
 RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
     "ours": (serve_ours, ask_ours),
-    "ours, asyncio": (serve_ours_asyncio, ask_ours_asyncio),
+    "ours, asyncio": (partial(serve_ours, workers="asyncio"), ask_ours_asyncio),
     "dm_env_rpc": (serve_reference, ask_reference),
     "dm_env_rpc with rlwire.install": (serve_drop_in, ask_drop_in),
     # The lower bound of programs that use the package: their server is grpcio's too.

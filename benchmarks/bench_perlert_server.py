@@ -5,7 +5,7 @@ and receives as many datagrams of the same size. All clients are in this process
 Each has a port, registers, gets ready, and replies to each frame with an action.
 
 `python benchmarks/bench_perlert_server.py` has 1,000 clients at 30 steps a second in several
-layouts. ``--only-limit`` or ``--limit`` adds clients until ticks are missed. Linux only (epoll).
+layouts. ``--limit`` adds clients until ticks are missed. Linux only (epoll).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
+import uvloop
 from gymnasium import spaces
 from pairs import TINY, print_head, print_table
 
@@ -87,26 +88,10 @@ class Field:
 Counts = dict[str, float]
 
 
-def answer(control: Connection, counts: Callable[[], Counts]) -> None:
-    """Send the counts and the CPU time on request."""
-    while True:
-        control.recv()
-        control.send(counts() | {"cpu": time.process_time()})
-
-
 def serve(
-    report: Callable[[Any], None],
-    control: Connection,
-    layout: tuple[int, int],
-    rate: float,
-    uvloop: bool,
+    report: Callable[[Any], None], control: Connection, layout: tuple[int, int], on_uvloop: bool
 ) -> None:
-    """Run `perlert.Server`."""
-    loop_factory = None
-    if uvloop:
-        import uvloop as package
-
-        loop_factory = package.new_event_loop
+    """Run `perlert.Server`, and send the counts and the CPU time on request."""
     instances, agents = layout
     # All clients share a host and register within a few seconds, so no limits of strangers.
     lobby.STRANGER_RATE = 1e6  # type: ignore[misc]
@@ -114,9 +99,9 @@ def serve(
         partial(Field, agents),
         "127.0.0.1:0",
         instances=instances,
-        rate=rate,
-        loop_factory=loop_factory,
-        frames=rate,
+        rate=RATE,
+        loop_factory=uvloop.new_event_loop if on_uvloop else None,
+        frames=RATE,
     )
 
     def counts() -> Counts:
@@ -135,15 +120,13 @@ def serve(
 
     with server:
         report(str(server.address))
-        answer(control, counts)
+        while True:
+            control.recv()
+            control.send(counts() | {"cpu": time.process_time()})
 
 
 def serve_raw(
-    report: Callable[[Any], None],
-    control: Connection,
-    layout: tuple[int, int],
-    rate: float,
-    frame: bytes,
+    report: Callable[[Any], None], control: Connection, layout: tuple[int, int], frame: bytes
 ) -> None:
     """Exchange as many datagrams by `recvfrom` and `sendto`, in one thread without a protocol."""
     instances, agents = layout
@@ -157,11 +140,11 @@ def serve_raw(
         peers.append(server.recvfrom(2048)[1])
     server.setblocking(False)
     groups = [peers[start : start + agents] for start in range(0, len(peers), agents)]
-    pacers = [Pacer(rate) for _ in groups]
+    pacers = [Pacer(RATE) for _ in groups]
     start = time.monotonic() + 0.05
     due = []
     for place, pacer in enumerate(pacers):
-        pacer.restart(at=start + place / len(pacers) / rate)
+        pacer.restart(at=start + place / len(pacers) / RATE)
         due.append((pacer.due(), place))
     ticks = received = sent = unsent = 0
     poll = select.epoll()
@@ -276,15 +259,14 @@ CPU microseconds for each datagram in or out ("packet")."""
 
 @contextlib.contextmanager
 def playing(
-    layout: tuple[int, int], rate: float, raw: bytes | None, uvloop: bool = False
+    layout: tuple[int, int], raw: bytes | None, on_uvloop: bool
 ) -> Iterator[tuple[Callable[[], Counts], Clients]]:
     """A server with clients in a run."""
     ours, theirs = multiprocessing.Pipe()
-    arguments = (theirs, layout, rate)
     if raw is None:
-        process = ServerProcess("PERLERT", serve, *arguments, uvloop, cores=CORES[-1:])
+        process = ServerProcess("PERLERT", serve, theirs, layout, on_uvloop, cores=CORES[-1:])
     else:
-        process = ServerProcess("raw", serve_raw, *arguments, raw, cores=CORES[-1:])
+        process = ServerProcess("raw", serve_raw, theirs, layout, raw, cores=CORES[-1:])
 
     def ask() -> Counts:
         ours.send(None)
@@ -311,11 +293,9 @@ def playing(
         yield ask, Clients(sockets, rollout, layout)
 
 
-def measure(
-    layout: tuple[int, int], rate: float, raw: bytes | None = None, uvloop: bool = False
-) -> Load:
+def measure(layout: tuple[int, int], raw: bytes | None = None, on_uvloop: bool = False) -> Load:
     """Start a server and clients, and count what they do in a while."""
-    with playing(layout, rate, raw, uvloop) as (ask, clients):
+    with playing(layout, raw, on_uvloop) as (ask, clients):
         clients.play(SETTLE)
         gaps = clients.gaps
         before, own, begin = ask(), time.process_time(), time.monotonic()
@@ -369,9 +349,9 @@ def rows(rounds: int) -> Iterator[tuple[str, ...]]:
     for layout in LAYOUTS:
         taken: dict[str, list[Load]] = {"rlwire": [], "rlwire, uvloop": [], "raw sockets": []}
         for _ in range(rounds):
-            taken["rlwire"].append(measure(layout, RATE))
-            taken["rlwire, uvloop"].append(measure(layout, RATE, uvloop=True))
-            taken["raw sockets"].append(measure(layout, RATE, raw=raw))
+            taken["rlwire"].append(measure(layout))
+            taken["rlwire, uvloop"].append(measure(layout, on_uvloop=True))
+            taken["raw sockets"].append(measure(layout, raw))
         floor = middle(taken["raw sockets"])
         for name, loads in taken.items():
             yield cells(name, layout, middle(loads), floor)
@@ -380,7 +360,7 @@ def rows(rounds: int) -> Iterator[tuple[str, ...]]:
 def limit(rounds: int) -> Iterator[tuple[str, ...]]:
     """Add clients until most rounds miss ticks."""
     for layout in MORE:
-        load = middle([measure(layout, RATE) for _ in range(rounds)])
+        load = middle([measure(layout) for _ in range(rounds)])
         yield cells("rlwire", layout, load, None)
         if load["missed"] > 0 and not TINY:
             return

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from pairs import TINY, Line, print_head, print_lines
-from rounds import Agent, Exchange, InBlocks, awaiting, take_turns
+from rounds import Agent, Exchange, InBlocks, awaiting, serve_callbacks, take_turns
 
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.bench.raw import Sizes, raw_exchange, raw_messages, serve_raw
@@ -126,38 +126,6 @@ def lines() -> Iterator[Line]:
         yield Line(f"{name}, {where}", times["ours"], "raw echo", times["raw"], target)
 
 
-def serve_bare(report: Callable[[Any], None], request: int, reply: int) -> None:
-    """Exchange by callbacks alone, messages that fit into a socket's buffer."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.setblocking(False)
-            report(listener.getsockname())
-            answer = bytes(reply)
-            while True:
-                peer, _ = await loop.sock_accept(listener)
-                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                loop.add_reader(peer.fileno(), answerer(loop, peer, bytearray(request), answer))
-
-    asyncio.run(main())
-
-
-def answerer(
-    loop: asyncio.AbstractEventLoop, peer: socket.socket, inbox: bytearray, answer: bytes
-) -> Callable[[], None]:
-    """Return the callback of a bare server."""
-    recv_into, send = peer.recv_into, peer.send
-
-    def readable() -> None:
-        if recv_into(inbox):
-            send(answer)
-        else:
-            loop.remove_reader(peer.fileno())
-
-    return readable
-
-
 def plain_socket(stack: contextlib.ExitStack, address: Any) -> socket.socket:
     """A non-blocking socket for a loop's callbacks."""
     sock = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
@@ -248,11 +216,14 @@ def loop_lines() -> Iterator[Line]:
     """Return the ratios of asyncio's own loop, for a small message."""
     allowed = allowed_cores()
     sizes = sizes_of("small update")
+    reply = bytes(sizes.reply)
     servers = {
         "raw": ServerProcess("raw echo", serve_raw, raw_messages(sizes), cores=allowed[:1]),
         # The server has one client at a time.
         "raw too": ServerProcess("raw echo", serve_raw, raw_messages(sizes), cores=allowed[:1]),
-        "bare": ServerProcess("bare echo", serve_bare, *sizes, cores=allowed[:1]),
+        "bare": ServerProcess(
+            "bare echo", serve_callbacks, reply, sizes.request, cores=allowed[:1]
+        ),
         "threads": ServerProcess("rlx", serve_rlx, "threads", cores=allowed[:1]),
         "asyncio": ServerProcess("rlx", serve_rlx, "asyncio", cores=allowed[:1]),
     }

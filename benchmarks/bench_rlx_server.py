@@ -8,7 +8,6 @@ loop.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import select
 import socket
@@ -16,11 +15,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 from pairs import TINY, print_head, print_table
-from rounds import Agent
+from rounds import Agent, serve_callbacks, take_turns
 
 from rlwire.bench.processes import ServerProcess
 from rlwire.codecs import rlx
@@ -183,33 +181,9 @@ def serve_epoll(report: Callable[[Any], None], act: Callable[[int], object] | No
 
 def serve_readers(report: Callable[[Any], None]) -> None:
     """Run the other rival: callbacks of asyncio's loop."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-            listener.setblocking(False)
-            report("{}:{}".format(*listener.getsockname()))
-            while True:
-                peer, _address = await loop.sock_accept(listener)
-                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                loop.add_reader(peer.fileno(), answerer(loop, peer))
-
-    asyncio.run(main())
-
-
-def answerer(loop: asyncio.AbstractEventLoop, peer: socket.socket) -> Callable[[], None]:
-    """Return the callback of a connection."""
-    recv_into, send, inbox, first = peer.recv_into, peer.send, bytearray(4096), len(INIT)
-
-    def readable() -> None:
-        have = recv_into(inbox)
-        if have:
-            send(READY if have == first else ACTION)
-        else:
-            loop.remove_reader(peer.fileno())
-            peer.close()
-
-    return readable
+    serve_callbacks(
+        lambda address: report("{}:{}".format(*address)), ACTION, 4096, greeting=(INIT, READY)
+    )
 
 
 def against_epoll() -> Iterator[tuple[str, ...]]:
@@ -223,27 +197,19 @@ def against_epoll() -> Iterator[tuple[str, ...]]:
         for server in servers.values():
             started.enter_context(server)
         for count in BUSY:
-            rates: dict[str, list[float]] = {name: [] for name in servers}
             with contextlib.ExitStack() as stack:
-                many = {
-                    name: stack.enter_context(connected(server.address, count))
+                steps = {
+                    name: stack.enter_context(connected(server.address, count)).step
                     for name, server in servers.items()
                 }
-                until = time.perf_counter() + 3 * SECONDS
-                while time.perf_counter() < until:
-                    for name, clients in many.items():
-                        clients.step()
-                        begin = time.perf_counter()
-                        for _ in range(5):
-                            clients.step()
-                        rates[name].append(5 * count / (time.perf_counter() - begin))
-            found = {name: median(kept) for name, kept in rates.items()}
+                times = take_turns(steps, 3 * SECONDS, 10)
+            rates = {name: 1e6 * count / us for name, us in times.items()}
             yield (
                 str(count),
-                *(f"{rate:,.0f}" for rate in found.values()),
+                *(f"{rate:,.0f}" for rate in rates.values()),
                 *(
-                    f"{100 * found[name] / found['epoll']:.0f} %"
-                    for name in found
+                    f"{100 * rates[name] / rates['epoll']:.0f} %"
+                    for name in rates
                     if name != "epoll"
                 ),
                 "at least 80 %" if count == BUSY[-1] else "",

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from pairs import TINY, Line, print_head, print_lines, print_table
-from rounds import Agent, World, take_turns
+from rounds import Agent, Echo, World, take_turns
 
 import rlwire
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
@@ -72,22 +72,13 @@ class Frames(Layer):
         return [head + event] if len(event) < 4096 else [head, event]
 
 
-class Echo:
+class TimedEcho(Echo):
     """Echoes messages, `LATE` after a millisecond; replies to an empty one with its CPU time."""
-
-    def __init__(self, connection: Any) -> None:
-        pass
 
     def answer(self, event: Any) -> Any:
         if event == LATE:
             sleep(0.001)
         return event if len(event) else process_time_ns().to_bytes(8, "big")
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        return b""
-
-    def close(self) -> None:
-        pass
 
 
 def world() -> World:
@@ -108,9 +99,8 @@ def serve(report: Callable[[str], None], make: Any, *arguments: Any) -> None:
 
 
 def make_echo(address: str, spin: float | None) -> Any:
-    return ThreadServer(
-        address, Frames, make_handler=Echo, settings=ServerSettings(timeout=Timeouts(spin=spin))
-    )
+    settings = ServerSettings(timeout=Timeouts(spin=spin))
+    return ThreadServer(address, Frames, make_handler=lambda _: TimedEcho(), settings=settings)
 
 
 def make_rlx(address: str, spin: float | None) -> Any:

@@ -235,10 +235,6 @@ def measure(
                 return quiet, exchanges(exchange, SECONDS)
 
 
-def garbage(kind: str) -> bytes:
-    return resets() if kind == "dm_env_rpc" else GARBAGE
-
-
 def client_hello() -> bytes:
     """Return the first bytes of a client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -304,8 +300,9 @@ def main() -> None:
     )
     rows = []
     for kind in SERVERS:
+        words = resets() if kind == "dm_env_rpc" else GARBAGE
         for caps, options in (("default", {}), ("none", FREE)):
-            rows.append((kind, caps, *cells(*measure(kind, options, storm, garbage(kind)))))
+            rows.append((kind, caps, *cells(*measure(kind, options, storm, words))))
     print_table(("server", "caps", "quiet", "storm", "times", "99 %", "worst"), rows)
 
     if sys.platform == "linux":

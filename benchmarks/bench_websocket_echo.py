@@ -140,12 +140,12 @@ def serve_picows(loop: str) -> None:
     run(main(), loop)
 
 
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
 def run(main: Coroutine[Any, Any, None], loop: str) -> None:
-    """Run a server on a loop of this kind."""
-    if loop == "uvloop":
-        uvloop.run(main)
-    else:
-        asyncio.run(main)
+    """Run a server on a loop of this kind, until it is killed."""
+    LOOPS[loop]().run_until_complete(main)
 
 
 # Clients, connected.
@@ -205,11 +205,17 @@ def ask_blocking(port: int, message: bytes, stack: ExitStack, _: str) -> Exchang
     return functools.partial(peer.exchange, message)
 
 
-def ask_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
-    """Return rlwire's asyncio client, `await peer.exchange(message)`."""
+def ours_on_a_loop(port: int, stack: ExitStack, loop: str) -> tuple[Any, Any]:
+    """Return a loop of this kind, and rlwire's asyncio connection on it."""
     runner = new_loop(loop, stack)
     peer = runner.run_until_complete(tcp_asyncio.connect(("127.0.0.1", port), new_session(port)))
     stack.callback(peer.close)
+    return runner, peer
+
+
+def ask_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
+    """Return rlwire's asyncio client, `await peer.exchange(message)`."""
+    runner, peer = ours_on_a_loop(port, stack, loop)
     return awaiting(runner, lambda: peer.exchange(message))
 
 
@@ -241,9 +247,7 @@ class InTurn:
 
 def ask_responder(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
     """Return rlwire's asyncio client with a handler that replies with the next message."""
-    runner = new_loop(loop, stack)
-    peer = runner.run_until_complete(tcp_asyncio.connect(("127.0.0.1", port), new_session(port)))
-    stack.callback(peer.close)
+    runner, peer = ours_on_a_loop(port, stack, loop)
 
     class Again(InTurn, Echo):
         def answer(self, event: Any) -> Any:
@@ -309,7 +313,7 @@ def ask_picows(port: int, message: bytes, stack: ExitStack, loop: str) -> InBloc
 
 def new_loop(kind: str, stack: ExitStack) -> asyncio.AbstractEventLoop:
     """Give each client a loop."""
-    loop = uvloop.new_event_loop() if kind == "uvloop" else asyncio.new_event_loop()
+    loop = LOOPS[kind]()
     stack.callback(loop.close)
     # Closing needs a round of the loop.
     stack.callback(lambda: loop.run_until_complete(asyncio.sleep(0.01)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,6 +42,45 @@ def start(stack: ExitStack, script: str, *words: str) -> int:
     stack.callback(end)
     assert process.stdout is not None
     return int(process.stdout.readline())
+
+
+def serve_callbacks(
+    report: Callable[[Any], None],
+    reply: bytes,
+    room: int,
+    greeting: tuple[bytes, bytes] = (b"", b""),
+) -> None:
+    """Serve a rival: callbacks of asyncio's loop alone, for messages that fit a socket's buffer.
+
+    A message is at most `room` bytes, and one as long as the greeting's first gets its second.
+    """
+    first, ready = len(greeting[0]), greeting[1]
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def answerer(peer: socket.socket) -> Callable[[], None]:
+            recv_into, send, inbox = peer.recv_into, peer.send, bytearray(room)
+
+            def readable() -> None:
+                have = recv_into(inbox)
+                if have:
+                    send(ready if have == first else reply)
+                else:
+                    loop.remove_reader(peer.fileno())
+                    peer.close()
+
+            return readable
+
+        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+            listener.setblocking(False)
+            report(listener.getsockname())
+            while True:
+                peer, _ = await loop.sock_accept(listener)
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                loop.add_reader(peer.fileno(), answerer(peer))
+
+    asyncio.run(main())
 
 
 def block_of(exchange: Exchange | InBlocks, count: int) -> list[int]:

@@ -8,7 +8,6 @@ import h2.config
 import h2.connection
 import h2.events
 from harness import CARTPOLE, Calls, array, copied, group
-from websockets.extensions import Extension
 from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader
 
@@ -16,7 +15,6 @@ from rlwire.codecs.websocket.frames import FrameDecoder, FrameEncoder
 from rlwire.sessions.http2.core import Http2Core, Stream
 
 PAYLOADS = {"16 bytes": CARTPOLE.tobytes(), "113 KB": array("84x84x4").tobytes()}
-_NO_EXTENSIONS: list[Extension] = []
 
 
 class End(Http2Core):
@@ -91,7 +89,7 @@ def parsed(wire: bytes) -> bytes:
     """Read a masked frame with websockets."""
     reader = StreamReader()
     reader.feed_data(wire)
-    reading = Frame.parse(reader.read_exact, mask=True, extensions=_NO_EXTENSIONS)
+    reading = Frame.parse(reader.read_exact, mask=True)
     try:
         while True:
             next(reading)

@@ -51,7 +51,6 @@ default_role = "py:obj"
 autodoc_member_order = "bysource"
 # Two rooms may have a class of the same name. The link then leads to one of them.
 suppress_warnings = ["ref.python"]
-autodoc_typehints_format = "short"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 autodoc_use_type_comments = False

@@ -28,6 +28,7 @@ _TYPE = re.compile(
     re.M | re.S,
 )
 _CONSTANT = re.compile(r"^#define RLW_\w+(?<!_H) +[^\\\n]+$", re.M)
+_CODE_OR_MARK = re.compile(r"(^    .*|`[^`\n]*`)|([*<\[])", re.M)
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,7 @@ def markdown(found: Outline) -> str:
 
 def _escaped(text: str) -> str:
     """Escape what Markdown would read as marks, except in code."""
-    return "\n".join(
-        line if line.startswith("    ") else re.sub(r"(`[^`]*`)|([*<\[])", _mark, line)
-        for line in text.split("\n")
-    )
-
-
-def _mark(found: re.Match[str]) -> str:
-    return found[1] or f"\\{found[2]}"
+    return _CODE_OR_MARK.sub(lambda found: found[1] or f"\\{found[2]}", text)
 
 
 def setup(app: object) -> dict[str, bool]:

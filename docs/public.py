@@ -67,17 +67,13 @@ def home(module: str, name: str) -> str:
     written = getattr(value, "__module__", None)
     if not (isinstance(value, type) or inspect.isroutine(value)) or not isinstance(written, str):
         return module
-    all_names = names()
-    for place in (written, written.rpartition(".")[0]):
-        found = place in all_names and name in all_names[place]
-        if found and getattr(sys.modules[place], name) is value:
-            return place
     holders = [
         place
-        for place, listed in all_names.items()
+        for place, listed in names().items()
         if name in listed and getattr(sys.modules[place], name) is value
     ]
-    return holders[0]
+    nearest = (written, written.rpartition(".")[0])
+    return next((place for place in nearest if place in holders), holders[0])
 
 
 def directives(module: str) -> str:
@@ -90,8 +86,7 @@ def directives(module: str) -> str:
         places = [(home(module, name), name) for name in called]
         lines += [f"   {name if place == module else f'~{place}.{name}'}" for place, name in places]
         lines += [""]
-    for name in names()[module]:
-        value = getattr(sys.modules[module], name)
+    for name, value in found:
         place = home(module, name)
         if place != module:
             lines += [f".. py:data:: {name}", "   :no-contents-entry:", ""]

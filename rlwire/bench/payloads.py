@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.bench.processes import BenchError
+from rlwire.codecs.casting import exact_range
 from rlwire.environments.driver import drive
 from rlwire.errors import EncodeError, optional
 
@@ -116,9 +117,7 @@ def replaying(steps: Sequence[BenchStep]) -> Any:
     with optional("gymnasium", "bench"):
         import gymnasium
     state = steps[0].state
-    low, high = (0.0, 1.0) if state.dtype.kind == "b" else (-np.inf, np.inf)
-    if state.dtype.kind in "iu":
-        low, high = np.iinfo(state.dtype).min, np.iinfo(state.dtype).max
+    low, high = (-np.inf, np.inf) if state.dtype.kind == "f" else exact_range(state.dtype)
 
     class Replay(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(low, high, state.shape, state.dtype)

@@ -139,8 +139,7 @@ class _Vector(Rival):
     def opened(self, relay: Relay | None = None) -> Iterator[Exchange]:
         with sigint_blocked():  # which the process inherits
             make = functools.partial(_pinned, self.makes, self.cores.server)
-            kind, options = _VECTORS[self.name]
-            envs = resolve_name(kind)([make], **options)
+            envs = resolve_name(_NEEDS[self.name])([make], **{_STARTS[self.name]: "spawn"})
         try:
             envs.reset()
             yield Exchange(
@@ -162,19 +161,19 @@ def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
     return make()
 
 
-_VECTORS: dict[str, tuple[str, dict[str, Any]]] = {
-    "AsyncVec": ("gymnasium.vector:AsyncVectorEnv", {"context": "spawn"}),
-    "SubprocVec": ("stable_baselines3.common.vec_env:SubprocVecEnv", {"start_method": "spawn"}),
+_NEEDS = {
+    "AsyncVec": "gymnasium.vector:AsyncVectorEnv",
+    "SubprocVec": "stable_baselines3.common.vec_env:SubprocVecEnv",
+    "grpcio": "dm_env_rpc.v1.connection",
 }
-_NEEDS = {"grpcio": "dm_env_rpc.v1.connection"}
+_STARTS = {"AsyncVec": "context", "SubprocVec": "start_method"}
 
 
 def missing(name: str) -> str:
     """Return why a rival cannot be measured; "" if it is installed."""
-    needed = _VECTORS[name][0] if name in _VECTORS else _NEEDS.get(name)
     try:
-        if needed is not None:
-            resolve_name(needed)
+        if name in _NEEDS:
+            resolve_name(_NEEDS[name])
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
         return f"{error}: pip install {package.replace('_', '-')}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from rlwire.errors import EncodeError, quoted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_PLAIN = map(np.dtype, ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])
+DTYPES: Final[dict[str, np.dtype[Any]]] = {str(dtype): dtype for dtype in _PLAIN}
+"""The dtypes of booleans, integers and floats of at most 64 bits, by name."""
 
 
 def as_array(value: Any, what: str, path: str = "") -> NDArray[Any]:

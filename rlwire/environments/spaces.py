@@ -26,18 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.codecs.casting import DTYPES, exact_range
 from rlwire.environments.loading import load
 from rlwire.environments.trees import Leaf, gymnasium_spaces, text_of, tree_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra, quoted
 from rlwire.limits import DEFAULT, Limits
 
-_DTYPES = {
-    name: np.dtype(name)
-    for name in (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64"),
-    )
-}
 _KINDS = ("box", "discrete", "multi_discrete", "multi_binary", "text", "dict", "tuple")
 _HELD = 20  # bytes per element of a Box or MultiDiscrete: two bounds, two flags
 
@@ -67,7 +61,7 @@ def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
     shape, dtype = leaf.shape, leaf.dtype
     if leaf.text is not None and not shape:
         return text_of(None, kinds)
-    if leaf.text is not None or str(dtype) not in _DTYPES or any(size < 0 for size in shape):
+    if leaf.text is not None or str(dtype) not in DTYPES or any(size < 0 for size in shape):
         raise EncodeError(f"Gymnasium has no space for {leaf.space}", path=leaf.where)
     low, high = leaf.low, leaf.high
     if dtype.kind in "iu" and not shape and low is not None:
@@ -75,7 +69,7 @@ def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
     if low is None and dtype.kind == "f":
         low, high = -np.inf, np.inf
     elif low is None:
-        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        low, high = exact_range(dtype)
     low, high = (np.broadcast_to(np.asarray(bound, dtype), shape) for bound in (low, high))
     return kinds.Box(low, high, shape, dtype.type)
 
@@ -146,7 +140,7 @@ def _described(space: Any, kinds: Any, path: str) -> dict[str, Any]:
     if isinstance(space, kinds.Tuple):
         each = enumerate(space)
         return {"tuple": [_described(child, kinds, f"{path}[{place}]") for place, child in each]}
-    if isinstance(space, kinds.Box) and str(space.dtype) in _DTYPES:
+    if isinstance(space, kinds.Box) and str(space.dtype) in DTYPES:
         return {
             "box": str(space.dtype),
             "shape": list(space.shape),
@@ -338,9 +332,9 @@ def _integer(value: Any) -> int:
 
 
 def _dtype(name: Any, kinds: str = "biuf") -> np.dtype[Any]:
-    dtype = _DTYPES.get(name) if isinstance(name, str) else None
+    dtype = DTYPES.get(name) if isinstance(name, str) else None
     if dtype is None or dtype.kind not in kinds:
-        known = ", ".join(one for one, each in _DTYPES.items() if each.kind in kinds)
+        known = ", ".join(one for one, each in DTYPES.items() if each.kind in kinds)
         raise _Invalid(f"dtype must be one of {known}, not {quoted(name)}")
     return dtype
 
@@ -353,7 +347,7 @@ def _element(value: Any, dtype: np.dtype[Any], infinite: float = 0) -> Any:
             return float(value)
         raise _Invalid(f"expected a {dtype}, not {quoted(value)}")
     number = _integer(value)
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    least, most = exact_range(dtype)
     if not least <= number <= most:
         raise _Invalid(f"expected a {dtype}, not {number}")
     return number

@@ -6,6 +6,7 @@ it leaves open.
 
 from rlwire.codecs.perlert import datagrams, mappings, messages, text
 from rlwire.codecs.perlert.datagrams import *
+from rlwire.codecs.perlert.datagrams import decode_step as decode_step
 from rlwire.codecs.perlert.mappings import *
 from rlwire.codecs.perlert.messages import *
 from rlwire.codecs.perlert.text import *

@@ -14,6 +14,7 @@ cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport contiguous, foreign_array, new_array, number_kind
 from rlwire.codecs._glue cimport (Budget, afford, begin_budget, over_budget, raise_fault, text_of)
+from rlwire.codecs._output cimport put_ok
 from rlwire.kernels cimport *
 
 import operator
@@ -92,14 +93,8 @@ cdef int fill_text(rlw_perlert_text *out, object value, str field, uint64_t most
     return 0
 
 
-cdef int _room(rlw_writer *w, size_t size) except -1:
-    if rlw_reserve(w, size) != RLW_OK:
-        raise MemoryError()
-    return 0
-
-
 cdef int _put_double(rlw_writer *w, double value, const Style *style) except -1:
-    _room(w, RLW_FIXED_ROOM)
+    put_ok(rlw_reserve(w, RLW_FIXED_ROOM))
     w.at = rlw_put_number(w.at, RLW_FLOAT64, &value, style.decimals)
     return 0
 
@@ -118,10 +113,8 @@ cdef int _put_int(rlw_writer *w, object value) except -1:
     cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow:
         text = b"%d" % value
-        if rlw_put(w, <const char *> text, len(text)) != RLW_OK:
-            raise MemoryError()
-        return 0
-    _room(w, 20)
+        return put_ok(rlw_put(w, <const char *> text, len(text)))
+    put_ok(rlw_reserve(w, 20))
     w.at = rlw_put_i64(w.at, number)
     return 0
 
@@ -134,9 +127,7 @@ cdef int _put_text(rlw_writer *w, object value, uint64_t most, unsigned refused,
     found = rlw_perlert_find(text.data, text.size, refused)
     if found != text.size:
         refuse(field, text, found)
-    if rlw_put(w, text.data, text.size) != RLW_OK:
-        raise MemoryError()
-    return 0
+    return put_ok(rlw_put(w, text.data, text.size))
 
 
 cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str field) except -1:
@@ -153,10 +144,8 @@ cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str fi
     if cnp.PyArray_ISBYTESWAPPED(array):
         array = array.astype(array.dtype.newbyteorder("="))
     array = contiguous(array)
-    if rlw_put_numbers(w, <rlw_number> kind, cnp.PyArray_DATA(array), count,
-                       style.decimals) != RLW_OK:
-        raise MemoryError()
-    return 0
+    return put_ok(rlw_put_numbers(w, <rlw_number> kind, cnp.PyArray_DATA(array), count,
+                                  style.decimals))
 
 
 cdef cnp.ndarray _array_of(object value, str field):
@@ -198,15 +187,13 @@ cdef int _put_mapping(rlw_writer *w, object mapping, const Style *style, str fie
         if type(value) not in _SCALARS and isinstance(value, Mapping):
             raise EncodeError(f"a mapping cannot contain a mapping: key {key!r}", path=field)
         if not first:
-            rlw_put(w, b",", 1)
+            put_ok(rlw_put(w, b",", 1))
         first = False
         if not key:
             raise EncodeError(f"a key of {field} must not be empty", path=field)
         _put_text(w, key, style.most, RLW_PERLERT_ANY, field)
-        _room(w, 2)
-        rlw_put(w, b":", 1)
+        put_ok(rlw_put(w, b":", 1))
         _put_value(w, value, style, RLW_PERLERT_ANY, field)
-        _room(w, 1)  # for the comma
         if <uint64_t> rlw_written(w) > style.most:
             raise too_long(rlw_written(w), style.most)
     return 0

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlwire.codecs.casting import as_array
+from rlwire.codecs.casting import DTYPES, as_array
 from rlwire.errors import EncodeError
 
 ARRAYS: Final = "rlwire.arrays"
@@ -139,11 +139,3 @@ def _array(value: Any, name: Any, *sizes: Any) -> Any:
         with contextlib.suppress(ValueError, TypeError, OverflowError):
             return np.array(value, name).reshape(sizes)
     return value
-
-
-DTYPES: Final = frozenset(
-    [
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64"),
-    ]
-)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs import perlert
-from rlwire.codecs.perlert import Action, AgentSlot, decode_server_message, encode
-from rlwire.codecs.perlert.datagrams import decode_step
+from rlwire.codecs.perlert import Action, AgentSlot, decode_server_message, decode_step, encode
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, DatagramLayer

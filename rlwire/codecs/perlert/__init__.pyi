@@ -1,21 +1,12 @@
 from typing import Any, SupportsFloat, SupportsIndex
 
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 from typing_extensions import Buffer, disjoint_base
 
-from rlwire.codecs.perlert.messages import (
-    Action,
-    LobbyInformation,
-    LobbyMessage,
-    LobbyRequest,
-    Ready,
-    Register,
-    Registered,
-    RolloutStep,
-    Start,
-)
+from rlwire.codecs.perlert.mappings import *
+from rlwire.codecs.perlert.messages import *
 from rlwire.limits import Limits
-
-__all__ = ["StepWriter", "decode_client_message", "decode_server_message", "encode", "encode_into"]
 
 def encode(message: Any, *, limits: Limits | None = ...) -> bytes: ...
 def encode_into(
@@ -50,3 +41,12 @@ class StepWriter:
         done: bool,
         extra: Any = None,
     ) -> bytes: ...
+
+def value_to_text(value: Any, *, decimals: int | None = None) -> str: ...
+def text_to_array(
+    text: str | Buffer,
+    dtype: DTypeLike = np.float64,
+    *,
+    shape: SupportsIndex | tuple[SupportsIndex, ...] | None = None,
+    limits: Limits | None = ...,
+) -> NDArray[Any]: ...
