@@ -212,6 +212,7 @@ def test_fuzz_outcomes_on_other_machines_equal_those_here(here, machine, name):
 
 
 @on_linux
+@pytest.mark.timeout(900)  # it compiles twelve programs with the sanitizers
 def test_run_sanitized_passes(sanitizers, tmp_path):
     result = programs.run([HERE / "run_sanitized"], cwd=tmp_path, env=sanitizers, timeout=None)
     assert result.returncode == 0, result.stdout + result.stderr[-4000:]
