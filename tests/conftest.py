@@ -40,6 +40,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Before anybody imports Ray: it is at 127.0.0.1 alone, and puts no token into one's home.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+# Ray gives up its start after half a minute, which a busy machine needs.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
 
 # How long an example takes is the machine's affair; pytest-timeout sees what hangs. The examples
 # are the same each time, so more of them find nothing on the next day;

@@ -5,13 +5,13 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import rlwire
+from tests import programs
 
 ROOT = Path(__file__).parents[1]
 PAGES = {page.stem: page.read_text("utf-8") for page in ROOT.glob("docs/howto/*.md")}
@@ -34,7 +34,7 @@ def compiled(source, folder, *libraries):
         ["-std=c11", source, *libraries, "-o", program],
         ["-std=c++17", "-fsyntax-only", "-xc++", source],
     ):
-        subprocess.run([*strict, *how], cwd=folder, check=True)
+        programs.run([*strict, *how], cwd=folder, check=True)
     return folder / program
 
 
@@ -67,13 +67,12 @@ def run(text, folder):
     for commands in re.findall(r"^```sh\n(openssl .*?)```", text, re.S | re.M):
         if shutil.which("openssl") is None:
             pytest.skip("there is no openssl")
-        subprocess.run(["sh", "-ec", commands], cwd=folder, capture_output=True, check=True)
+        programs.run(["sh", "-ec", commands], cwd=folder, check=True)
     for number, block in enumerate(code(text)):
         name = re.match(r"# ([\w/]+\.py)\n", block)
         (folder / (name[1] if name else f"example{number}.py")).write_text(block, "utf-8")
         if name is None:
-            program = [sys.executable, f"example{number}.py"]
-            subprocess.run(program, cwd=folder, timeout=60, check=True)
+            programs.python(f"example{number}.py", cwd=folder, timeout=60, check=True)
     return len(code(text))
 
 

@@ -21,6 +21,14 @@ def free_port(kind=socket.SOCK_STREAM):
             return port
 
 
+def listens(port):
+    """Return whether a server listens at a port of this machine."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(("localhost", port), 20).close()
+        return True
+    return False
+
+
 def has_ended(pid):
     """Return whether a process has ended, even if nobody has waited for it yet."""
     try:
@@ -32,10 +40,57 @@ def has_ended(pid):
         return False
 
 
+def start(command, **options):
+    """Start a program that `end` ends, with all that it starts."""
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def end(process):
+    """Kill a program and what it has started, and close its pipes.
+
+    A signal that the program handles may not end it.
+    """
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # macOS refuses if only a zombie is left
+        pass
+    except AttributeError:  # Windows has no groups
+        process.kill()
+    process.wait(30)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # it did not read all of its input
+                pipe.close()
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    """Run a program in the block; it and what it has started are killed afterwards."""
+    process = start(command, **options)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def run(command, *, input=None, check=False, timeout=100, **options):
+    """Run a program to its end; return it, with its output as text.
+
+    Unlike `subprocess.run` it leaves no process, neither after its end nor at a failure.
+    """
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes |= {} if input is None else {"stdin": subprocess.PIPE}
+    with running(command, **{**pipes, **options}) as process:
+        output = process.communicate(input, timeout)
+    done = subprocess.CompletedProcess(command, process.returncode, *output)
+    if check:
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done
+
+
 def python(*arguments, **options):
-    """Run a program of Python to its end; return it, with its output as text."""
-    options = {"capture_output": True, "text": True, "timeout": 100, **options}
-    return subprocess.run([sys.executable, *arguments], **options)
+    """`run` a program of Python."""
+    return run([sys.executable, *arguments], **options)
 
 
 class Program:
@@ -46,7 +101,7 @@ class Program:
 
     def __init__(self, folder, *words, **options):
         shutil.copy(Path(__file__).with_name("targets.py"), folder / "my_targets.py")
-        self.process = subprocess.Popen(
+        self.process = start(
             [sys.executable, *words], cwd=folder, stderr=subprocess.PIPE, text=True, **options
         )
         self.log = ""
@@ -55,8 +110,7 @@ class Program:
         return self
 
     def __exit__(self, *exc):
-        self.process.kill()
-        self.process.__exit__(*exc)
+        end(self.process)
 
     def logged(self, pattern):
         """Wait for a line of the log, and return the match."""

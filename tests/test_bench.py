@@ -28,7 +28,7 @@ from rlwire.cli import main
 from rlwire.errors import LimitExceeded, MissingExtra
 from rlwire.urls import parse_url
 from tests import bench_targets
-from tests.programs import has_ended, python
+from tests.programs import has_ended, python, running
 from tests.raising import raised, raised_with
 from tests.waiting import eventually
 
@@ -224,12 +224,10 @@ def test_server_process_is_pinned_to_its_cores():
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent by number")
 def test_server_process_ends_with_its_killed_parent():
     program = [sys.executable, bench_targets.__file__]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as parent:
-        try:
-            pid = int(parent.stdout.readline())
-            os.kill(pid, 0)
-        finally:
-            parent.kill()
+    with running(program, stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        os.kill(pid, 0)
+        parent.kill()
         parent.wait(10)
         wait_for_end(pid)
 
@@ -382,26 +380,18 @@ def test_measurements_before_a_failure_are_shown(monkeypatch, capsys):
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
 def test_ctrl_c_ends_the_servers_of_a_benchmark(tmp_path):
-    run = subprocess.Popen(
-        [*RLWIRE, "--payload", "cartpole", "--seconds", "60"],
-        cwd=tmp_path,  # not the checkout, whose modules may not be compiled
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
+    command = [*RLWIRE, "--payload", "cartpole", "--seconds", "60"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # Not in the checkout, whose modules may not be compiled.
+    with running(command, cwd=tmp_path, **pipes) as run:
         # Two servers, and multiprocessing's resource tracker and forkserver.
         servers = eventually(lambda: len(found := children(run.pid)) >= 4 and found)
         time.sleep(0.5)
         os.killpg(run.pid, signal.SIGINT)
         _out, err = run.communicate(timeout=20)
-    finally:
-        run.kill()
-        run.communicate()
-    assert (run.returncode, err) == (130, "rlwire: interrupted\n")
-    for pid in servers:
-        wait_for_end(pid)
+        assert (run.returncode, err) == (130, "rlwire: interrupted\n")
+        for pid in servers:
+            wait_for_end(pid)
 
 
 def children(pid):

@@ -1,11 +1,11 @@
 """`rlwire headers`: one file that compiles alone."""
 
 import shutil
-import subprocess
 
 import pytest
 
 from rlwire.cli import main
+from tests.programs import run
 
 STRICT = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
 DIALECTS = (["cc", "-std=c11", "-xc"], ["c++", "-std=c++17", "-xc++"])
@@ -31,7 +31,7 @@ def test_header_compiles_alone(name, tmp_path, capsys):
     for compiler in DIALECTS:
         program = f'#include "{header.name}"\nint main(void) {{ return 0; }}\n'
         words = [*compiler, *STRICT, "-fsyntax-only", "-I", str(tmp_path), "-"]
-        subprocess.run(words, input=program, text=True, cwd=tmp_path, check=True)
+        run(words, input=program, cwd=tmp_path, check=True)
 
 
 @needs_compilers
@@ -43,7 +43,7 @@ def test_header_with_numbers_links_from_two_files(tmp_path, capsys):
         f'#define RLW_NUMBERS_IMPLEMENTATION\n#include "{header.name}"\n'
     )
     words = "cc -std=c11 -c use.c -o use.o && c++ -std=c++17 use.o numbers.cc -o use && ./use"
-    subprocess.run(["sh", "-ec", words], cwd=tmp_path, check=True)
+    run(["sh", "-ec", words], cwd=tmp_path, check=True)
 
 
 def test_unknown_header_is_named(capsys):

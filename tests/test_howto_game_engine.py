@@ -1,5 +1,6 @@
 """docs/howto/game_engine.md: its program is compiled and run, its trainer trains."""
 
+import contextlib
 import itertools
 import os
 import re
@@ -12,7 +13,7 @@ import pytest
 
 from rlwire.rllink import Server, SetConfig, SetState
 from tests.howtos import PAGES, ROOT, code, compiled
-from tests.programs import free_port
+from tests.programs import free_port, run, running
 
 _, COMPILE = code(PAGES["game_engine"], "sh")
 (TRAINER,) = code(PAGES["game_engine"])
@@ -29,15 +30,9 @@ def program(tmp_path_factory):
     return compiled("sampler.c", folder, "-lm")
 
 
-def start(program, server, batches, **options):
+def command(program, server, batches):
     host, _, port = str(server.address).rpartition(":")
-    return subprocess.Popen(
-        [program, host, port, str(batches), "50"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+    return [program, host, port, str(batches), "50"]
 
 
 def weights(seed):
@@ -61,7 +56,8 @@ def test_game_engine_program_sends_batches_of_each_weights_version(program, on_p
         modules = {number: weights(number) for number in range(1, 6)}
         server.set_state(SetState(1, {"rl_module": modules[1]}))
         pieces = []
-        with start(program, server, 4) as player:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with running(command(program, server, 4), **pipes) as player:
             for number in range(1, 5):
                 # Who does not wait may have sent the next ones as well.
                 while sum(len(piece) for _, piece in pieces) < number * 300:
@@ -102,11 +98,12 @@ def test_game_engine_program_sends_batches_of_each_weights_version(program, on_p
 
 def test_game_engine_program_reports_the_trainers_error(program):
     with Server("127.0.0.1:0", auth="secret", config=SetConfig(10, True)) as server:
-        player = start(program, server, 1)
-        assert "closed by the trainer" in player.communicate(timeout=30)[1]
+        player = run(command(program, server, 1), timeout=30)
+        assert "closed by the trainer" in player.stderr
         server.set_state(SetState(1, {"rl_module": {"w.weight": np.zeros((2, 3), np.float32)}}))
-        player = start(program, server, 1, env={**os.environ, "RLLINK_TOKEN": "secret"})
-        assert "plain layers" in player.communicate(timeout=30)[1]
+        env = {**os.environ, "RLLINK_TOKEN": "secret"}
+        player = run(command(program, server, 1), env=env, timeout=30)
+        assert "plain layers" in player.stderr
         assert player.returncode == 1
 
 
@@ -115,22 +112,16 @@ def check_that_rllib_trains(program):
     port = str(free_port())
     assert '"port": 5555' in TRAINER
     text = TRAINER.replace('"port": 5555', f'"port": {port}')
-    players = []
-    command = [sys.executable, "-c", text]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
-        try:
-            while len(players) < 2:  # until it listens
-                assert trainer.poll() is None
-                player = subprocess.Popen(
-                    [program, "127.0.0.1", port, "1000000", "500"], stderr=subprocess.DEVNULL
-                )
-                try:
-                    player.wait(1)
-                except subprocess.TimeoutExpired:
-                    players.append(player)
-            assert "balances: True" in trainer.communicate(timeout=500)[0]
-        finally:
-            trainer.kill()
-            for player in players:
-                player.kill()
-                player.wait()
+    player = [program, "127.0.0.1", port, "1000000", "500"]
+    with contextlib.ExitStack() as stack:
+        pipes = {"stdout": subprocess.PIPE, "text": True}
+        trainer = stack.enter_context(running([sys.executable, "-c", text], **pipes))
+        players = 0
+        while players < 2:  # until it listens
+            assert trainer.poll() is None
+            started = stack.enter_context(running(player, stderr=subprocess.DEVNULL))
+            try:
+                started.wait(1)
+            except subprocess.TimeoutExpired:
+                players += 1
+        assert "balances: True" in trainer.communicate(timeout=500)[0]

@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,8 @@ import rlwire
 from rlwire.dm_env_rpc import StatusError
 from rlwire.transports.sockets import Backoff
 from rlwire.universe.rewarder import EnvironmentRewarder
-from tests import howtos, test_howto_train
-from tests.programs import free_port
+from tests import howtos, programs
+from tests.programs import free_port, python
 from tests.test_howto_watch_and_play import running, size_at
 from tests.waiting import eventually
 
@@ -52,13 +51,13 @@ def test_rlx_gateway_connects_a_simulator_and_its_trainer(by, tmp_path):
     gateway, play = howtos.code(RLX, "sh")[0].replace("rlx://localhost:7001", rlx).splitlines()
     words = [sys.executable, "-m", *play.split()]
     env = {**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent)}
-    with running(gateway, tmp_path) as url, test_howto_train.running(words, env=env):
+    with running(gateway, tmp_path) as url, programs.running(words, env=env):
         if by == "ppo":
             pytest.importorskip("stable_baselines3")
             train = howtos.code(howtos.PAGES["train"])[0].partition("if __name__")[0]
             train += URLS.sub(str(url), howtos.code(RLX, "")[0])
-            output = subprocess.check_output([sys.executable, "-c", train], env=env, text=True)
-            assert "steps: True" in output
+            done = python("-c", train, env=env, timeout=800, check=True)
+            assert "steps: True" in done.stdout
         with rlwire.make(str(url)) as far:
             far.reset()
             while not any(far.step(far.action_space.sample())[2:4]):
@@ -71,8 +70,8 @@ def test_gateway_serves_tools_of_dm_env_rpc(tmp_path):
         with rlwire.make(str(url)), pytest.raises(StatusError, match="1 world"):
             rlwire.make(str(url))
         program = howtos.code(TOOL)[0].replace(":9911", f":{url.port}")
-        output = subprocess.check_output([sys.executable, "-c", program], text=True)
-        assert "shape=(210, 160, 3)" in output
+        done = python("-c", program, check=True)
+        assert "shape=(210, 160, 3)" in done.stdout
 
 
 PAIRS = (

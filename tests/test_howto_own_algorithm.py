@@ -3,14 +3,13 @@
 import contextlib
 import os
 import signal
-import subprocess
 import threading
 
 import pytest
 
 import rlwire
 from tests import howtos
-from tests.programs import Serving
+from tests.programs import Serving, run
 from tests.relaax.kept import steps
 
 PAGE = howtos.PAGES["own_algorithm"]
@@ -61,7 +60,7 @@ def test_copied_pg_algorithm_plays_and_saves_a_checkpoint(tmp_path):
     (tmp_path / "app.yaml").write_text(SETTINGS)
     copy, serve = COPY.splitlines()
     environment = howtos.shell(tmp_path / "shell")
-    subprocess.run(["sh", "-ec", copy], cwd=tmp_path, env=environment, check=True)
+    run(["sh", "-ec", copy], cwd=tmp_path, env=environment, check=True)
     with serving(serve + PG.splitlines()[0].partition(" --config app.yaml")[2], tmp_path) as url:
         assert len(rlwire.play("gym:CartPole-v1", url, episodes=30, seed=1)) == 30
     assert len(steps(tmp_path / "checkpoints")) == 1

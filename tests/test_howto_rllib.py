@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 import rlwire
 from rlwire.rlx import AgentProxyException
 from tests.howtos import PAGES, code
+from tests.programs import running
 
 pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 
@@ -54,18 +56,16 @@ def heard_by_others(pid):
 def test_rllib_program_trains_with_an_rlx_caller(tmp_path, cluster, own):
     program = tmp_path / "training.py"
     program.write_text(PROGRAM)
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    with subprocess.Popen(
+    given = re.compile("RAY_(?!.*_wait_time_s)")
+    bare = {name: value for name, value in os.environ.items() if not given.match(name)}
+    with running(
         [sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         cwd=tmp_path, env=bare if own else {**os.environ, "RAY_ADDRESS": cluster},
     ) as process:  # fmt: skip
-        try:
-            url = process.stdout.readline().strip()
-            assert url.startswith("rlx://localhost:")
-            if own and Path("/proc/net/tcp").exists():
-                assert heard_by_others(process.pid) == []
-            threading.Thread(target=play, args=(url,), daemon=True).start()
-            assert "'iterations': 3" in process.stdout.read()
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
+        url = process.stdout.readline().strip()
+        assert url.startswith("rlx://localhost:")
+        if own and Path("/proc/net/tcp").exists():
+            assert heard_by_others(process.pid) == []
+        threading.Thread(target=play, args=(url,), daemon=True).start()
+        assert "'iterations': 3" in process.stdout.read()
+        assert process.wait(60) == 0

@@ -1,42 +1,20 @@
 """The callers of docs/howto/train.md; its page in a browser is in tests/web/test_rlx_js.py."""
 
-import contextlib
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests import howtos
-from tests.programs import free_port
+from tests.programs import free_port, listens, running
+from tests.waiting import eventually
 
 *_, LOOP = howtos.code(howtos.PAGES["train"])
 _, PYTHON_CALLERS, C_CALLERS = howtos.code(howtos.PAGES["train"], "sh")
-
-
-@contextlib.contextmanager
-def running(command, **options):
-    """A program and what it starts, all ended afterwards."""
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        **options,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
 
 
 def check_that_it_learns(callers, folder, shell):
@@ -44,13 +22,11 @@ def check_that_it_learns(callers, folder, shell):
     assert "rlx://localhost:7001" in LOOP
     trainer = LOOP.replace("localhost:7001", f"127.0.0.1:{port}")
     callers = re.sub("localhost[: ]7001", lambda at: f"127.0.0.1{at[0][9]}{port}", callers)
-    with running([sys.executable, "-c", trainer], cwd=folder, env=shell) as process:
-        while process.poll() is None:  # until it listens
-            with contextlib.suppress(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port), 20).close()
-                break
-            time.sleep(0.05)
-        with running(["sh", "-c", callers], cwd=folder, env=shell):
+    options = {"cwd": folder, "env": shell, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with running([sys.executable, "-c", trainer], **options, **pipes) as process:
+        eventually(lambda: listens(port) or process.poll() is not None)
+        with running(["sh", "-c", callers], **options):
             output, _ = process.communicate(timeout=100)
     assert process.returncode == 0, output
     assert re.search(r"^[2-9]\d\d steps with \[.*\]$", output, re.M), output

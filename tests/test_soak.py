@@ -6,7 +6,6 @@
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from rlwire.bench.processes import Cores, ServerProcess
 from rlwire.bench.rows import PROVIDERS, Exchange
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from rlwire.urls import parse_url
+from tests.programs import run
 
 pytest.importorskip("gymnasium")
 pytest.importorskip("hpack")
@@ -136,7 +136,7 @@ def soak(name, over):
 def test_server_memory_does_not_grow(name, over):
     # In a process that has nothing left over from other tests.
     command = [sys.executable, __file__, name, over]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    done = run(command, timeout=None)
     print(done.stdout)
     assert done.returncode == 0
 

@@ -1,14 +1,19 @@
 """How this suite is run: what is left out and named, on how many cores, many cases in one test."""
 
+import contextlib
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import built_before
-from tests.programs import python
+from tests.programs import has_ended, python, running
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = (ROOT / "pyproject.toml").read_text("utf-8")
@@ -90,6 +95,51 @@ def test_each_test_mark_has_a_ci_lane():
     run = set(re.findall(r"suite -m \"?(\w+)", (ROOT / ".ci" / "run").read_text("utf-8")))
     assert [name for name in MARKS if name not in run] == []
     assert {"kernels", "consumers", "long"} <= set(MARKS)
+
+
+STUBBORN = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+read, write = os.pipe()
+if os.fork():
+    print(os.getpid(), os.read(read, 100).decode(), flush=True)
+else:
+    os.write(write, str(os.getpid()).encode())
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.parametrize("fails", [False, True])
+def test_program_and_its_children_end_with_the_block(fails):
+    """Also if they ignore SIGTERM, and the test fails."""
+    command = [sys.executable, "-c", STUBBORN]
+    with (
+        contextlib.suppress(subprocess.TimeoutExpired),
+        running(command, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        pids = [int(word) for word in process.stdout.readline().split()]
+        process.terminate()
+        assert not any(map(has_ended, pids))
+        if fails:
+            process.wait(0.1)
+    assert len(pids) == 2
+    assert process.returncode == -signal.SIGKILL
+    eventually(lambda: all(map(has_ended, pids)))
+
+
+def test_programs_are_started_where_they_are_ended():
+    """A Popen that a test waits for may never end, or be left when the test fails."""
+    found = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("*.py")
+        if re.search(r"\bPopen\(", path.read_text("utf-8"))
+    ]
+    # The others are programs of their own.
+    assert set(found) <= {
+        "tests/programs.py", "tests/sessions/websocket/autobahn.py", "tests/training/ray_nodes.py"
+    }  # fmt: skip
 
 
 def test_outdated_compiled_modules_are_named(tmp_path):

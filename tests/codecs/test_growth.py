@@ -7,13 +7,12 @@ times are not.
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.programs import python
+from tests.programs import python, run
 
 RUN = Path(__file__).parent / "growth" / "run.py"
 PARTS = 2  # processes, since each takes a while to begin
@@ -33,16 +32,15 @@ def names():
 
 def counted(chosen, folder):
     """Return the instructions of each case: of 4n for a start, then of n, 2n and 4n."""
-    subprocess.run(
+    run(
         [
             "valgrind", "--tool=callgrind", "--callgrind-out-file=out", "--dump-before=getsid",
             sys.executable, RUN, "--count", *chosen,
         ],
         cwd=folder,
         env={**os.environ, "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
         check=True,
+        timeout=None,
     )  # fmt: skip
     totals = []
     for number in range(2, 4 * len(chosen) + 2):  # the first is of all before the first call

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from rlwire.codecs import perlert, rlx
 from rlwire.codecs.dm_env_rpc import decode_tensor, encode_tensor
 from rlwire.rlx import Server
+from tests import programs
 from tests.agents import Agent
 from tests.kernels.test_kernels import INCLUDE, WARNINGS, find_compiler, run
 
@@ -85,7 +85,7 @@ def outside(tmp_path_factory):
     [np.arange(-6, 6, dtype=np.int32).reshape(3, 4), np.int32(7), np.zeros((0, 2), np.int32)],
 )
 def test_c_program_doubles_a_tensor(tensor, value):
-    done = subprocess.run([tensor], input=encode_tensor(value), capture_output=True, timeout=60)
+    done = programs.run([tensor], input=encode_tensor(value), text=False)
     assert done.returncode == 0, done.stderr
     assert [int(word) for word in done.stderr.split()] == list(np.shape(value))
     np.testing.assert_array_equal(decode_tensor(done.stdout), value * np.int32(2))
@@ -93,16 +93,14 @@ def test_c_program_doubles_a_tensor(tensor, value):
 
 def test_c_program_reports_the_offset_of_a_bad_tensor(tensor):
     message = encode_tensor(np.arange(5, dtype=np.int32))[:-1] + b"\x04"  # a shape of 4
-    done = subprocess.run([tensor], input=message, capture_output=True, timeout=60)
+    done = programs.run([tensor], input=message, text=False)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"byte ")
 
 
 def test_c_program_replies_to_a_step(perlert_step):
     step = perlert.RolloutStep("city", 7, 1590853116323, 4, "0.54,-1e-09,3", 1.256, False, "a:b")
-    done = subprocess.run(
-        [perlert_step], input=perlert.encode(step), capture_output=True, timeout=60, check=True
-    )
+    done = programs.run([perlert_step], input=perlert.encode(step), text=False, check=True)
     assert perlert.decode_server_message(done.stdout) == perlert.RolloutStep(
         "city", 7, 1590853116323, 5, "1.08,-2e-09,6", 1.26, False, "a:b"
     )
@@ -118,7 +116,7 @@ def test_c_program_replies_to_a_step(perlert_step):
     ],
 )
 def test_c_program_classifies_datagrams(perlert_step, datagram, words):
-    done = subprocess.run([perlert_step], input=datagram, capture_output=True, timeout=60)
+    done = programs.run([perlert_step], input=datagram, text=False)
     assert done.stdout == b""
     if words is None:
         assert done.returncode == 0
@@ -152,7 +150,7 @@ class Balancer(Agent):
 def simulate(cartpole, agent, steps):
     with Server(lambda parameter_server: agent, "127.0.0.1:0") as server:
         command = [cartpole, "127.0.0.1", str(server.address.port), str(steps)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return programs.run(command)
 
 
 def test_c_simulator_plays_a_python_agent(cartpole):
@@ -221,7 +219,7 @@ def test_cxx_program_encodes_and_decodes_rlx_messages(codec):
         "state: 0.250000 -2.000000 3.000000",
         "terminal: false",
     ]
-    frame = subprocess.run([codec, "frame"], capture_output=True, check=True).stdout
+    frame = programs.run([codec, "frame"], text=False, check=True).stdout
     state = np.array([0.25, -2, 3], np.float32)
     message = {"command": "update", "reward": 1.5, "state": state, "terminal": False}
     assert frame == rlx.encode(message, framed=True)

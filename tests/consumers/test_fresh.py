@@ -1,10 +1,10 @@
 """Each how-to's programs, in an environment that has what the page's install line installs."""
 
+import functools
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +13,7 @@ import rlwire
 from rlwire.registry import PROTOCOLS
 from tests import (
     howtos,
+    programs,
     test_howto_c_simulator,
     test_howto_game_engine,
     test_howto_gateway,
@@ -20,15 +21,18 @@ from tests import (
     test_howto_watch_and_play,
 )
 from tests.consumers import test_page
-from tests.programs import Serving, free_port
+from tests.programs import Serving, free_port, listens, running
 from tests.relaax.applications import test_templates
-from tests.test_howto_train import PYTHON_CALLERS, check_that_it_learns, running
+from tests.test_howto_train import PYTHON_CALLERS, check_that_it_learns
 from tests.training import test_train
+from tests.waiting import eventually
+
+run = functools.partial(programs.run, check=True, timeout=600)
 
 
 def bench(folder):
     words = "bench --env gym:Acrobot-v1 --protocol rlx --seconds 0.05"
-    subprocess.run(["rlwire", *words.split()], cwd=folder, check=True)
+    run(["rlwire", *words.split()], cwd=folder)
 
 
 def build(folder):
@@ -43,7 +47,7 @@ def build(folder):
     if shutil.which("cmake") is None:
         commands = [each for each in commands if not each.startswith("cmake ")]
     words = ["sh", "-ec", "".join(commands).replace("pip install", "true")]
-    output = subprocess.check_output(words, cwd=folder, text=True)
+    output = run(words, cwd=folder).stdout
     assert "city:7:1590853116323:5;obs=1,-2;reward=1.26;done=false" in output  # perlert
     assert shutil.which("cmake") is None or (folder / "made" / "corridor").exists()
 
@@ -55,7 +59,7 @@ def inspect(folder):
     commands = [each for each in howtos.code(page, "sh") if not each.startswith("pip")]
     environment = {**os.environ, "COLUMNS": "160"}
     words = ["sh", "-ec", "".join(commands)]
-    text = subprocess.check_output(words, cwd=folder, env=environment, text=True)
+    text = run(words, cwd=folder, env=environment).stdout
     _head, asked, answer, *rest = text.splitlines()
     assert asked.split()[3:6:2] == ["StepRequest", "#10412"]
     assert answer.split()[3:6:2] == ["StepResponse", "#10412"]
@@ -69,9 +73,9 @@ def drop_ins(folder):
     howtos.run(howtos.PAGES["drop_ins"], folder)
     (line,) = re.findall(r"&& pip install (.*openpi-client)$", howtos.PAGES["drop_ins"], re.M)
     pip = [os.environ["OUTER_PYTHON"], "-m", "pip", "--python", sys.executable, "install", "-q"]
-    subprocess.run([*pip, *line.split()], check=True)
+    run([*pip, *line.split()])
     use = "import rlwire, openpi_client.websocket_client_policy; rlwire.install('openpi_client')"
-    subprocess.run([sys.executable, "-c", use], cwd=folder, check=True)
+    run([sys.executable, "-c", use], cwd=folder)
 
 
 FRONT_DOOR = """
@@ -95,10 +99,10 @@ for url, played in (
 
 def front_door(folder):
     """Each protocol works, and lists its options."""
-    subprocess.run([sys.executable, "-c", FRONT_DOOR], cwd=folder, check=True)
+    run([sys.executable, "-c", FRONT_DOOR], cwd=folder)
     for scheme in PROTOCOLS:
         words = ["rlwire", "serve", f"{scheme}://", "--help"]
-        assert "--record" in subprocess.check_output(words, cwd=folder, text=True)
+        assert "--record" in run(words, cwd=folder).stdout
 
 
 def browser(folder):
@@ -110,6 +114,7 @@ def browser(folder):
     with Serving(folder, "-m", *shlex.split(serve)) as server, running(["sh", "-c", site]):
         address = f"http://localhost:{port}/cartpole.html?speed=0&proxy=ws"
         address += server.url.removeprefix("rlx-ws")
+        eventually(lambda: listens(int(port)))
         with test_page.browser("about:blank", folder) as page:
             page.call("Page.navigate", url=address)
             test_page.wait_until(lambda: page.text("best") in map(str, range(100, 501)))
@@ -118,7 +123,7 @@ def browser(folder):
 def game_engine(folder):
     _, compile_ = howtos.code(howtos.PAGES["game_engine"], "sh")
     (folder / "tests").symlink_to(howtos.ROOT / "tests")
-    subprocess.run(["sh", "-ec", compile_], cwd=folder, check=True)
+    run(["sh", "-ec", compile_], cwd=folder)
     test_howto_game_engine.check_that_rllib_trains(folder / "sampler")
 
 
@@ -143,10 +148,10 @@ def lerobot(folder):
     client = "".join(server.splitlines(True)[:2]) + client
     words, address = [sys.executable, "-c"], f"127.0.0.1:{free_port()}"
     with running([*words, server, "--host=127.0.0.1", f"--port={address[10:]}"], cwd=folder):
-        refused = subprocess.check_output([*words, PICKLE, address], cwd=folder, text=True)
+        refused = run([*words, PICKLE, address], cwd=folder, timeout=700).stdout
     assert 'rlwire.install("lerobot")' in refused
     assert not (folder / "ran").exists()
-    options = subprocess.check_output([*words, client, "--help"], cwd=folder, text=True)
+    options = run([*words, client, "--help"], cwd=folder, timeout=300).stdout
     assert "--server_address" in options
 
 
@@ -211,9 +216,9 @@ def test_howto_runs_with_only_the_packages_it_installs(page, tmp_path_factory, m
     packages = tuple(howtos.requirements(page))
     if packages not in made:
         folder = tmp_path_factory.mktemp("fresh")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        run([sys.executable, "-m", "venv", "--without-pip", folder])
         pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
-        subprocess.run([*pip, "install", "-q", "--no-compile", *packages], check=True)
+        run([*pip, "install", "-q", "--no-compile", *packages], timeout=800)
         made[packages] = folder / "bin" / "python"
     monkeypatch.setenv("OUTER_PYTHON", sys.executable)
     monkeypatch.setattr(sys, "executable", str(made[packages]))

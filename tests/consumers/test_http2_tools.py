@@ -1,13 +1,13 @@
 """nghttp, h2load and curl against our server of gRPC: HTTP/2 as others have written it."""
 
 import shutil
-import subprocess
 
 import pytest
 
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports.server import ThreadServer
+from tests import programs
 from tests.sessions.http2.peers import RawMessages
 from tests.transports.drivers import Echo
 
@@ -41,7 +41,7 @@ def run(*words):
     program = shutil.which(str(words[0]))
     if program is None:
         pytest.skip(f"{words[0]} is not installed")
-    done = subprocess.run([program, *map(str, words[1:])], capture_output=True, timeout=60)
+    done = programs.run([program, *map(str, words[1:])], text=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode() + done.stdout.decode(errors="replace")
     return done.stdout
 

@@ -4,10 +4,7 @@ import base64
 import contextlib
 import functools
 import json
-import os
 import re
-import signal
-import subprocess
 import urllib.request
 
 import numpy as np
@@ -15,7 +12,7 @@ import pytest
 
 import rlwire
 from rlwire.websocket import connect
-from tests.reference.chromium import BROWSER, FLAGS
+from tests.reference import chromium
 from tests.waiting import eventually
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -57,32 +54,8 @@ class CallFailed(Exception):
 class Browser:
     """A page in Chromium, driven by its debugging protocol."""
 
-    def __init__(self, address, folder):
-        assert BROWSER is not None
-        profile = folder / "profile"
-        with (folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [BROWSER, *FLAGS, *DEBUGGED, f"--user-data-dir={profile}", address],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-                cwd=folder,
-            )
-        try:
-            chosen = profile / "DevToolsActivePort"
-            wait_until(lambda: chosen.exists() and chosen.read_text().count("\n"))
-            port = chosen.read_text().split()[0]
-
-            def page():
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=20) as found:
-                    return [each for each in json.load(found) if each["type"] == "page"]
-
-            wait_until(page)
-            self.connection = connect(page()[0]["webSocketDebuggerUrl"])
-        except BaseException:
-            self.close()
-            raise
+    def __init__(self, connection):
+        self.connection = connection
         self.calls = 0
 
     def call(self, method, **parameters):
@@ -121,23 +94,21 @@ class Browser:
             windowsVirtualKeyCode=39,
         )
 
-    def close(self):
-        if hasattr(self, "connection"):
-            self.connection.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
 
 @contextlib.contextmanager
 def browser(address, folder):
-    if BROWSER is None:
-        pytest.skip("chromium is not installed")
-    made = Browser(address, folder)
-    try:
-        yield made
-    finally:
-        made.close()
+    with chromium.browser(address, folder, *DEBUGGED):
+        chosen = folder / "profile" / "DevToolsActivePort"
+        wait_until(lambda: chosen.exists() and chosen.read_text().count("\n"))
+        port = chosen.read_text().split()[0]
+
+        def pages():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=20) as found:
+                return [each for each in json.load(found) if each["type"] == "page"]
+
+        [page, *_] = wait_until(pages)
+        with connect(page["webSocketDebuggerUrl"]) as connection:
+            yield Browser(connection)
 
 
 def red_of(page):
@@ -167,13 +138,14 @@ def test_page_shows_frames_and_sends_keys_unless_watching(by, tmp_path):
         page.key("keyDown")
         wait_until(lambda: page.text("news") == "")
         wait_until(lambda: red_of(page) > 5)
+        # Pictures come while they change, and each second the page tells of the last one's.
+        told = r"pictures on WebSocket, \d+ frames a second, [\d.]+ KB each, \d+ ms after a key"
+        wait_until(lambda: re.search(told, page.text("wire")))
         page.key("keyUp")
         wait_until(lambda: not server.player.controls.action())
         wait_until(lambda: red_of(page) == int(server.display.newest().frame[0, 0, 0]))
         wait_until(lambda: page.text("total") == str(red_of(page)))
         assert page.text("episode").isdecimal()
-        told = r"pictures on WebSocket, \d+ frames a second, [\d.]+ KB each, \d+ ms after a key"
-        wait_until(lambda: re.search(told, page.text("wire")))
         page.reload()  # the score is of the whole episode
         wait_until(lambda: page.text("total") == str(red_of(page)) != "0")
         page.evaluate("document.querySelector('#watch').click()")

@@ -13,6 +13,7 @@ import pytest
 from rlwire.codecs.rfb import Encoding
 from rlwire.errors import PeerError, RemoteProtocolError
 from rlwire.universe.rfb import RfbClient
+from tests.programs import end, run, start
 from tests.raising import raised
 from tests.reference import xvnc
 
@@ -33,7 +34,7 @@ def await_pixels(client, picture):
 
 @pytest.mark.parametrize(("options", "version"), [((), (3, 8)), (("-Protocol3.3",), (3, 3))])
 def test_rfb_client_authenticates_with_a_password(options, version, tmp_path):
-    hidden = subprocess.run(["vncpasswd", "-f"], input=b"secret\n", capture_output=True, check=True)
+    hidden = run(["vncpasswd", "-f"], input=b"secret\n", text=False, check=True)
     (tmp_path / "password").write_bytes(hidden.stdout)
     security = ("-SecurityTypes", "VncAuth", "-PasswordFile", str(tmp_path / "password"))
     with xvnc.Desktop(*SIZE, (*security, *options)) as desktop:
@@ -74,7 +75,7 @@ class Xev:
 
     def __init__(self, desktop):
         command = ["stdbuf", "-oL", "xev", "-root", "-display", f":{desktop.display}"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = start(command, stdout=subprocess.PIPE, text=True)
         self._lines = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -95,11 +96,9 @@ class Xev:
         return False
 
     def close(self):
-        self._process.terminate()
-        self._process.wait()
+        self._process.kill()
         self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        end(self._process)
 
 
 @pytest.mark.skipif(shutil.which("xev") is None, reason="xev (x11-utils) is missing")
@@ -134,7 +133,7 @@ def test_rfb_client_follows_a_resized_desktop():
         RfbClient(f"unix:{desktop.path}") as beside,
     ):
         client.update(SOON)
-        subprocess.run(["xrandr", "-display", f":{desktop.display}", "-s", "640x480"], check=True)
+        run(["xrandr", "-display", f":{desktop.display}", "-s", "640x480"], check=True)
         for each in (client, beside):
             while (each.width, each.height) != (640, 480):
                 each.update(SOON)

@@ -11,6 +11,7 @@ from rlwire.transports import shm, tcp
 from rlwire.transports.server import ThreadServer
 from tests.consumers.test_consumers import CC, HERE
 from tests.kernels.test_kernels import INCLUDE, SANITIZERS, WARNINGS
+from tests.programs import run, running
 from tests.raising import raised
 
 pytestmark = [
@@ -22,7 +23,7 @@ pytestmark = [
 
 def compile_source(*words):
     flags = ["-std=c11", "-g", "-O1", *WARNINGS, *SANITIZERS, f"-I{INCLUDE}"]
-    return subprocess.run([*CC(), *flags, *map(str, words)], capture_output=True, text=True)
+    return run([*CC(), *flags, *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +40,14 @@ def test_c_client_exchanges_messages_over_shm(program, blobs, tmp_path):
             connection.send(bytes(connection.receive()))
 
     with ThreadServer(f"shm:{tmp_path}/s", blobs, echo):
-        done = subprocess.run(
-            [program, "client", f"{tmp_path}/s"], capture_output=True, text=True, timeout=60
-        )
+        done = run([program, "client", f"{tmp_path}/s"], timeout=60)
     assert (done.returncode, done.stdout) == (0, "8 frames came back\n"), done.stderr
 
 
 @pytest.mark.parametrize("end", ["leaves", "is killed"])
 def test_c_server_exchanges_messages_over_shm(program, blobs, tmp_path, end):
-    with subprocess.Popen(
-        [program, "server", f"{tmp_path}/s"], stdout=subprocess.PIPE, text=True
-    ) as server:
+    command = [program, "server", f"{tmp_path}/s"]
+    with running(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "listening\n"
         with tcp.connect(f"shm:{tmp_path}/s", blobs()) as connection:
@@ -61,6 +59,7 @@ def test_c_server_exchanges_messages_over_shm(program, blobs, tmp_path, end):
                 raised(ConnectionClosed, connection.receive)
         if end == "leaves":
             assert server.stdout.read() == "it left\n"
+            assert server.wait(30) == 0
 
 
 @pytest.mark.parametrize(("flags", "output"), [([], ""), (["-U__linux__"], "#error not here")])

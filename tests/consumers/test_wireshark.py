@@ -6,7 +6,6 @@ import re
 import shutil
 import socket
 import struct
-import subprocess
 from pathlib import Path
 from random import Random
 
@@ -19,6 +18,7 @@ from rlwire.errors import RlwireError
 from rlwire.rllink import Client, Episode, Server, SetConfig, SetState
 from rlwire.rlx import AgentProxy
 from tests import agents
+from tests.programs import run
 from tests.recording.captures import relay
 
 pytestmark = pytest.mark.consumers
@@ -61,7 +61,7 @@ def show(tmp_path):
                     file.write(made[:most])
         asked = [word for name in (*names.split(), "_ws.expert.message") for word in ("-e", name)]
         command = [program, "-r", path, "-X", f"lua_script:{SCRIPT}", *words.split(), "-T", "json"]
-        done = subprocess.run([*command, *asked], capture_output=True, timeout=60)
+        done = run([*command, *asked], text=False, timeout=60)
         assert done.returncode == 0, done.stderr
         assert b"Lua" not in done.stdout + done.stderr
         assert b"alformed" not in done.stdout

@@ -25,6 +25,7 @@ from rlwire.rlx import AgentProxy, AgentProxyException, Server, TrainingBase
 from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
+from tests.programs import running
 from tests.raising import raised, raised_with
 from tests.rewards import of_any_scalar_type
 from tests.rlx.raw_client import ask as ask_rlx
@@ -288,13 +289,9 @@ def test_waiting_listener_logs_its_address(scheme):
         "import rlwire, gymnasium; "
         f"rlwire.listen('{scheme}://localhost:0', action_space=gymnasium.spaces.Discrete(2))"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert re.search(rf" {scheme}://localhost:[1-9]", process.stderr.readline())
-        finally:
-            process.kill()
+    command = [sys.executable, "-c", program]
+    with running(command, stderr=subprocess.PIPE, text=True) as process:
+        assert re.search(rf" {scheme}://localhost:[1-9]", process.stderr.readline())
 
 
 def test_listener_learns_its_spaces_from_the_caller(in_thread, tmp_path):

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rlwire
+from tests import programs
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = Path(rlwire.get_include())
@@ -99,7 +99,7 @@ def sanitizers(here, tmp_path_factory):
         (folder / name).write_text("int main(void) { return 0; }\n")
         build = [*compiler, *SANITIZERS, str(folder / name), "-o", str(folder / "probe")]
         for command in (build, [str(folder / "probe")]):
-            result = subprocess.run(command, capture_output=True, text=True)
+            result = programs.run(command)
             if result.returncode:
                 pytest.skip(
                     f"{shlex.join(compiler)} cannot build or run programs with "
@@ -117,7 +117,7 @@ def sanitizers(here, tmp_path_factory):
 
 def run(command, **options):
     words = [str(part) for part in command]
-    result = subprocess.run(words, capture_output=True, text=True, **options)
+    result = programs.run(words, timeout=None, **options)
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
     return result.stdout
 
@@ -212,10 +212,9 @@ def test_fuzz_outcomes_on_other_machines_equal_those_here(here, machine, name):
 
 
 @on_linux
+@pytest.mark.timeout(900)  # it compiles twelve programs with the sanitizers
 def test_run_sanitized_passes(sanitizers, tmp_path):
-    result = subprocess.run(
-        [HERE / "run_sanitized"], cwd=tmp_path, env=sanitizers, capture_output=True, text=True
-    )
+    result = programs.run([HERE / "run_sanitized"], cwd=tmp_path, env=sanitizers, timeout=None)
     assert result.returncode == 0, result.stdout + result.stderr[-4000:]
     for name in DRIVERS:
         assert re.search(rf"^fuzz_{name}: {MESSAGES} messages", result.stdout, re.MULTILINE)
@@ -239,12 +238,8 @@ def test_run_sanitized_detects_a_one_byte_overrun(sanitizers, tmp_path, name, ri
     bad = good.replace(right, wrong)
     assert bad != good
     header.write_text(bad)
-    result = subprocess.run(
-        [HERE / "run_sanitized", "units"],
-        env={**sanitizers, "RLWIRE_INCLUDE": str(broken), "OPTIMIZE": "0"},
-        capture_output=True,
-        text=True,
-    )
+    env = {**sanitizers, "RLWIRE_INCLUDE": str(broken), "OPTIMIZE": "0"}
+    result = programs.run([HERE / "run_sanitized", "units"], env=env, timeout=None)
     assert result.returncode == 1
     seen = r"AddressSanitizer: (heap|stack)-buffer-overflow|address \w+ with insufficient space"
     assert re.search(seen, result.stderr)

@@ -24,6 +24,7 @@ from rlwire.recording.inspecting import LISTED, as_json, brief, condition
 from rlwire.recording.messages import Budget, Packet, RecordedConnection
 from rlwire.recording.reading import messages
 from tests.conftest import _same
+from tests.programs import running
 from tests.raising import raised
 from tests.recording.captures import finish
 from tests.recording.test_dissecting import LABELS, Walk, captured, talk
@@ -281,11 +282,11 @@ def test_inspect_command_prints_a_recorded_file(tmp_path, capsys):
     assert all(line.startswith("20") for line in lines)  # the century
     command = [sys.executable, "-m", "rlwire", "inspect", str(file), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as process:
+    with running(command, **pipes) as process:
         assert b"preface" in process.stdout.readline()
         process.stdout.close()  # as `| head -1` does
         assert process.stderr.read() == b""
-    assert process.returncode == 0
+        assert process.wait(30) == 0
 
 
 def test_inspect_reports_a_foreign_file_in_one_line(tmp_path, capsys):

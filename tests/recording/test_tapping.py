@@ -14,6 +14,7 @@ import rlwire
 from rlwire.cli import main
 from rlwire.recording import tapping
 from tests.conftest import _same
+from tests.programs import running
 from tests.recording.test_dissecting import Walk, talk
 
 
@@ -22,18 +23,14 @@ def tapped(*arguments):
     """The address of a tap in another process, and the lines that it has written, at the end."""
     command = [sys.executable, "-m", "rlwire", "inspect", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, text=True, env={**os.environ, "COLUMNS": "160"}, **pipes)
     lines = []
-    try:
+    with running(command, text=True, env={**os.environ, "COLUMNS": "160"}, **pipes) as process:
         found = re.search(r"listening on (\S+)", process.stderr.readline())
         yield found[1].removeprefix("unix:"), lines
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
         assert (process.returncode, err) == (0, "")
         lines += out.splitlines()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("label", ["dm-env-rpc", "dm-env-rpc+unix", "universe"])

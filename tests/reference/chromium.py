@@ -1,12 +1,12 @@
 """Chromium without a screen, which opens a page."""
 
 import contextlib
-import os
 import shutil
-import signal
 import subprocess
 
 import pytest
+
+from tests.programs import running
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 # As root and in containers; and nothing that would ask the network for anything.
@@ -18,21 +18,14 @@ FLAGS = [
 
 
 @contextlib.contextmanager
-def browser(address, folder):
+def browser(address, folder, *flags):
+    """Open a page with an empty profile in the folder; yield the process."""
     if BROWSER is None:
         pytest.skip("chromium is not installed")
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [BROWSER, *FLAGS, f"--user-data-dir={folder / 'profile'}", address],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            start_new_session=True,
-            cwd=folder,
-        )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    command = [BROWSER, *FLAGS, *flags, f"--user-data-dir={folder / 'profile'}", address]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    with (
+        (folder / "log").open("wb") as log,
+        running(command, stderr=log, cwd=folder, **quiet) as it,
+    ):
+        yield it

@@ -6,12 +6,13 @@ rectangles' borders are used, since a recording has no others.
 """
 
 import os
+import select
 import shutil
 import socket
 import struct
 import subprocess
 import tempfile
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
 from rlwire.codecs.rfb.messages import RGBX
+from tests.programs import running
 
 INSTALLED = shutil.which("Xvnc") is not None
 TIMEOUT = 60.0  # seconds
@@ -32,6 +34,29 @@ def receive(connection, size):
             raise ConnectionError("the server has gone")
         data += piece
     return bytes(data)
+
+
+@contextmanager
+def x_server(*command):
+    """Run an X server in the block; yield the number of its display, which the server chooses."""
+    ready, tell = os.pipe()
+    with ExitStack() as stack, open(ready, "rb") as display:
+        try:
+            command = (*command, "-displayfd", str(tell), "-noreset", "-nolisten", "tcp")
+            quiet = {"stderr": subprocess.DEVNULL}
+            server = stack.enter_context(running(command, pass_fds=[tell], **quiet))
+        finally:
+            os.close(tell)
+        readable, _, _ = select.select([display], [], [], TIMEOUT)
+        number = display.readline() if readable else b""
+        if not number:
+            raise ConnectionError(f"{command[0]} names no display; its status is {server.poll()}")
+        try:
+            yield int(number)
+        finally:
+            server.terminate()  # a killed one leaves its socket and its lock in /tmp
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(TIMEOUT)
 
 
 class Desktop:
@@ -50,21 +75,9 @@ class Desktop:
         with ExitStack() as starting:
             folder = starting.enter_context(tempfile.TemporaryDirectory(prefix="xvnc"))
             self.path = str(Path(folder) / "rfb")
-            ready, tell = os.pipe()
             command = ["Xvnc", "-geometry", f"{width}x{height}", "-depth", "24"]
-            command += ["-rfbunixpath", self.path, "-rfbport", "-1", *security]
-            command += ["-nolisten", "tcp", "-AlwaysShared", "-displayfd", str(tell)]
-            with open(ready, "rb") as display:
-                try:
-                    process = subprocess.Popen(command, pass_fds=[tell], stderr=subprocess.DEVNULL)
-                finally:
-                    os.close(tell)
-                starting.enter_context(process)
-                starting.callback(process.terminate)
-                number = display.readline()  # once the server is there
-            if not number:
-                raise ConnectionError(f"Xvnc ended with {process.wait()}")
-            self.display = int(number)
+            command += ["-rfbunixpath", self.path, "-rfbport", "-1", "-AlwaysShared", *security]
+            self.display = starting.enter_context(x_server(*command))
             self._x = starting.enter_context(closing(socket.socket(socket.AF_UNIX)))
             self._x.settimeout(TIMEOUT)
             self._x.connect(f"/tmp/.X11-unix/X{self.display}")

@@ -3,7 +3,6 @@
 import logging
 import os
 import random
-import signal
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ from rlwire.codecs import msgpack
 from rlwire.errors import EncodeError
 from rlwire.relaax import checkpoints as module
 from rlwire.relaax.checkpoints import CheckpointDamaged, CheckpointMismatch, Checkpoints
+from tests.programs import running
 from tests.raising import raised
 
 STATE = {
@@ -136,15 +136,13 @@ def test_killed_writer_leaves_a_complete_checkpoint(tmp_path):
     output = 0
     for _ in range(4):
         command = [sys.executable, "-c", WRITER, str(tmp_path), str(output)]
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
+        with running(command, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout.readline() == "ready\n"
             for _ in range(chance.randrange(1, 6)):
                 output = int(writer.stdout.readline())
             for _ in range(chance.randrange(20_000)):  # a moment, anywhere in the next one
                 pass
-        finally:
-            os.kill(writer.pid, signal.SIGKILL)
+            writer.kill()
             rest = writer.communicate()[0].split()
         output = int(rest[-1]) if rest and rest[-1].isdigit() else output
         step, state = Checkpoints(tmp_path).restore("pg")

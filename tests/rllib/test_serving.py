@@ -11,7 +11,7 @@ import pytest
 
 import rlwire
 from tests.agents import Recorder
-from tests.programs import free_port
+from tests.programs import free_port, running
 from tests.waiting import eventually
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
@@ -56,16 +56,10 @@ LONGEST = 200.0  # seconds that Ray may need to start
 
 @contextlib.contextmanager
 def environments(urls, name="CartPole-v1"):
-    processes = [
-        subprocess.Popen([sys.executable, "-c", CLIENT, url, name], stderr=subprocess.DEVNULL)
-        for url in urls
-    ]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    with contextlib.ExitStack() as stack:
+        commands = [[sys.executable, "-c", CLIENT, url, name] for url in urls]
+        quiet = {"stderr": subprocess.DEVNULL}
+        yield [stack.enter_context(running(command, **quiet)) for command in commands]
 
 
 def test_ppo_trains_and_resumes_from_its_checkpoint(tmp_path, caplog):

@@ -13,6 +13,7 @@ import pytest
 
 from rlwire.serving.workers import Workers
 from rlwire.transports.address import Address
+from tests import programs
 from tests.programs import has_ended
 from tests.serving import targets
 from tests.waiting import eventually
@@ -100,7 +101,7 @@ with sigint_blocked():
     assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 process.join()
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    programs.python("-c", code, check=True, timeout=60)
 
 
 def test_workers_start_without_room_for_a_lock(monkeypatch, tmp_path):
@@ -155,7 +156,7 @@ MAIN = """
 def test_workers_do_not_outlive_their_program(tmp_path, end):
     path, main = tmp_path / "out", tmp_path / "main.py"
     main.write_text(textwrap.dedent(MAIN))
-    with subprocess.Popen(
+    with programs.running(
         [sys.executable, "-W", "ignore", str(main), str(path), end],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         stderr=subprocess.PIPE,
@@ -168,7 +169,7 @@ def test_workers_do_not_outlive_their_program(tmp_path, end):
         eventually(lambda: path.read_text().count("end") == 2)
         assert program.stderr is not None
         assert program.stderr.read() == b""
-    eventually(lambda: all(map(has_ended, begun(path))))
+        eventually(lambda: all(map(has_ended, begun(path))))
 
 
 IGNORED = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    workers ="
@@ -178,7 +179,7 @@ IGNORING = "import signal\n" + textwrap.dedent(MAIN).replace("workers =", IGNORE
 def test_workers_of_a_program_that_ignores_exit_codes_are_replaced(tmp_path):
     path, main = tmp_path / "out", tmp_path / "main.py"
     main.write_text(IGNORING)
-    with subprocess.Popen(
+    with programs.running(
         [sys.executable, "-W", "ignore", str(main), str(path), "wait"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
     ) as program:
@@ -186,17 +187,17 @@ def test_workers_of_a_program_that_ignores_exit_codes_are_replaced(tmp_path):
         os.kill(begun(path)[0], signal.SIGKILL)
         eventually(lambda: len(begun(path)) == 3)
         program.kill()
-    eventually(lambda: all(map(has_ended, begun(path))))
+        eventually(lambda: all(map(has_ended, begun(path))))
 
 
 def test_workers_of_a_program_that_ignores_exit_codes_are_stopped(tmp_path):
     path, main = tmp_path / "out", tmp_path / "main.py"
     main.write_text(IGNORING)
-    program = subprocess.run(
+    with programs.running(
         [sys.executable, "-W", "ignore", str(main), str(path), "stop"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         stderr=subprocess.PIPE,
-        timeout=30,
-    )
-    assert (program.returncode, program.stderr) == (0, b"")
-    eventually(lambda: all(map(has_ended, begun(path))))
+    ) as program:
+        _, errors = program.communicate(timeout=30)
+        assert (program.returncode, errors) == (0, b"")
+        eventually(lambda: all(map(has_ended, begun(path))))

@@ -1,13 +1,13 @@
 """The shipped algorithm learns CartPole from four environments that are processes, in minutes."""
 
 import contextlib
-import subprocess
 import sys
 import time
 
 import pytest
 
 import rlwire
+from tests.programs import running
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(900)]
 
@@ -20,12 +20,7 @@ STEPS = 200_000
 def environments(url, count):
     play = [sys.executable, "-m", "rlwire", "play", "gym:CartPole-v1", url, "--episodes", "100000"]
     with contextlib.ExitStack() as stack:
-        started = []
-        for seed in range(count):
-            process = stack.enter_context(subprocess.Popen([*play, "--seed", str(seed)]))
-            stack.callback(process.kill)
-            started.append(process)
-        yield started
+        yield [stack.enter_context(running([*play, "--seed", str(seed)])) for seed in range(count)]
 
 
 def test_pg_solves_cartpole_and_resumes_from_its_checkpoint(tmp_path):

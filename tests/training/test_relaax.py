@@ -23,6 +23,7 @@ import pytest
 
 import rlwire
 from tests.agents import Recorder
+from tests.programs import end, start
 
 PYTHON = os.environ.get("RELAAX_PYTHON", "")
 
@@ -127,19 +128,15 @@ def started(folder, *command):
     path = os.pathsep.join([str(Path(PYTHON).parent), os.environ["PATH"]])
     environ = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
     with open(folder / "log.txt", "ab") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environ, stdout=log, stderr=log, start_new_session=True
-        )
+        process = start(command, cwd=folder, env=environ, stdout=log, stderr=log)
     try:
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end(process)
 
 
 def environment(folder, url):

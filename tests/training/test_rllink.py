@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 import threading
 
@@ -31,6 +30,7 @@ from ray.rllib.env.external.env_runner_server_for_external_inference import (  #
 from rlwire.rllib import rllink  # noqa: E402
 from rlwire.rllib.directory import runners  # noqa: E402
 from rlwire.rllib.rllink import ModulePolicy, RLlinkEnvRunner  # noqa: E402
+from tests.programs import running  # noqa: E402
 from tests.raising import raised  # noqa: E402
 from tests.waiting import eventually  # noqa: E402
 
@@ -127,11 +127,8 @@ def algorithm_of(config):
 @contextlib.contextmanager
 def rays_client(port):
     """Run Ray's client in a process of its own, because it ends its process."""
-    with subprocess.Popen([sys.executable, "-c", DUMMY, str(port)]) as simulator:
-        try:
-            yield
-        finally:
-            simulator.kill()
+    with running([sys.executable, "-c", DUMMY, str(port)]):
+        yield
 
 
 def sampled(algorithm):

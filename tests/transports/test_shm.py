@@ -9,7 +9,6 @@ import gc
 import mmap
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.sockets import Timeouts
+from tests.programs import running
 from tests.raising import raised
 from tests.transports import shm_peer
 from tests.transports.drivers import Echo, drivers, echo, ended, meanwhile, serving
@@ -98,18 +98,13 @@ def test_full_ring_blocks_the_sender_until_its_write_timeout(served, blobs, smal
 def test_killed_peer_ends_only_its_connection(path, blobs, against, where, pytestconfig):
     whole = blobs.frame(b"message")
     half = whole if where == "between" else whole[:15]
+    command = [sys.executable, "-m", shm_peer.__name__, path[4:], half.hex()]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with undisturbed(path, blobs):
-        program = subprocess.Popen(
-            [sys.executable, "-m", shm_peer.__name__, path[4:], half.hex()],
-            cwd=pytestconfig.rootpath,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert program.stdout is not None
-        assert program.stdout.readline() == b"sent\n"
-        eventually(lambda: against.statistics()["open"] == 2)
-        program.send_signal(signal.SIGKILL)
-        program.communicate()
+        with running(command, cwd=pytestconfig.rootpath, **pipes) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"sent\n"
+            eventually(lambda: against.statistics()["open"] == 2)
         eventually(lambda: against.statistics()["open"] == 1)
         assert ended(against) == {"lost": 1}
 

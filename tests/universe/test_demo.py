@@ -14,6 +14,7 @@ import pytest
 
 import rlwire
 from rlwire.cli import main
+from tests.programs import running
 from tests.waiting import eventually
 
 pytest.importorskip("ale_py")
@@ -22,22 +23,15 @@ pytest.importorskip("ale_py")
 @contextmanager
 def demo(*arguments, **environment):
     """Run the command; yield the line that it prints, and see that Ctrl-C ends it well."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rlwire", "demo", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent), **environment},
-    )
-    try:
+    command = [sys.executable, "-m", "rlwire", "demo", *arguments]
+    env = {**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent), **environment}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with running(command, env=env, **pipes) as process:
         assert process.stdout is not None
         yield process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert "rlwire" not in "".join(process.communicate(timeout=30))  # its log, or a traceback
         assert process.returncode == 0
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_demo_prints_its_url_and_opens_a_browser(tmp_path):

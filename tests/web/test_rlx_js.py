@@ -21,6 +21,7 @@ import pytest
 import rlwire.web
 from rlwire.rlx import RLXPageServer
 from tests.agents import CountingAgent, Recorder
+from tests.programs import run, running
 from tests.reference.chromium import browser
 
 HERE = Path(__file__).parent
@@ -134,7 +135,7 @@ def node():
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed")
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    done = run([program, "--version"], check=True)
     found = re.match(r"v(\d+)\.(\d+)", done.stdout)
     assert found is not None
     version = (int(found[1]), int(found[2]))
@@ -147,13 +148,13 @@ def node():
 
 @pytest.fixture
 def script(node, tmp_path):
-    def run(action, *given):
+    def play(action, *given):
         command = [*node, HERE / "play.mjs", rlwire.web.folder(), action, json.dumps(given)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd=tmp_path)
+        done = run(command, timeout=90, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    return run
+    return play
 
 
 def check_games(played, metrics):
@@ -244,17 +245,14 @@ def test_howto_trainer_steps_the_carts_of_a_page(site, tmp_path):
     place = tmp_path / "trainer"
     trainer = trainer.replace("rlx://localhost:7001", f"rlx+unix://{place}")
     with (
-        subprocess.Popen([sys.executable, "-c", trainer], stdout=subprocess.PIPE) as process,
+        running([sys.executable, "-c", trainer], stdout=subprocess.PIPE) as process,
         RLXPageServer(f"rlx+unix://{place}", "127.0.0.1:0", origins=[site.origin]) as proxy,
     ):
-        try:
-            while not place.exists():
-                assert process.poll() is None
-                time.sleep(0.02)
-            address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
-            with browser(f"{site.origin}/{address}", tmp_path):
-                output, _ = process.communicate(timeout=90)
-        finally:
-            process.kill()
+        while not place.exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
+        with browser(f"{site.origin}/{address}", tmp_path):
+            output, _ = process.communicate(timeout=90)
     assert process.returncode == 0
     assert re.search(rb"^[2-9]\d\d steps with", output, re.M)

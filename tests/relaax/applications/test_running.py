@@ -12,6 +12,7 @@ import pytest
 from rlwire import cli
 from rlwire.relaax.applications import ApplicationError, new, read_application
 from rlwire.relaax.applications.running import commands
+from tests.programs import end, start
 from tests.raising import raised, raised_with
 from tests.reference.events import read_events
 from tests.relaax.kept import steps
@@ -22,20 +23,16 @@ pytest.importorskip("honcho")
 
 @contextlib.contextmanager
 def running(folder, *arguments, program=(sys.executable, "-m", "rlwire")):
-    process = subprocess.Popen(
-        [*program, "run", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = start([*program, "run", *arguments], cwd=folder, **pipes)
     try:
         yield process
     finally:
         if process.poll() is None:
             process.terminate()  # which ends the others, too
-        process.communicate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=30)
+        end(process)
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """Each environment of `rlwire new`, run as it is made, but for ports and fewer episodes."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from rlwire import cli
 from rlwire.relaax.applications import new
-from tests import howtos
+from tests import howtos, programs
 from tests.programs import free_port
 from tests.reference.events import read_events
 from tests.relaax.applications.test_running import running
@@ -95,15 +94,8 @@ def test_howto_commands_create_and_run_an_application(tmp_path):
     install, make, enter, start = commands.splitlines()
     assert install.startswith("pip install '.[relaax,metrics]'")
     port = f"sed -i s/localhost:7001/127.0.0.1:{free_port()}/ app.yaml"
-    done = subprocess.run(
-        ["sh", "-c", " && ".join([make, enter, port, start])],
-        cwd=tmp_path,
-        env=howtos.shell(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    words = ["sh", "-c", " && ".join([make, enter, port, start])]
+    done = programs.run(words, cwd=tmp_path, env=howtos.shell(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "episode 29:" in done.stdout
     assert rewards(tmp_path / "demo")[-1] > 0.3

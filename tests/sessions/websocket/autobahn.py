@@ -8,7 +8,6 @@ import logging
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
@@ -17,9 +16,11 @@ from rlwire.errors import RlwireError
 from rlwire.sessions.websocket import WebSocketServerSession
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
+from rlwire.transports.sockets import Backoff
 from rlwire.websocket import connect, connect_asyncio
 
 FUZZER = "ws://127.0.0.1:9103"
+HOUR = 3600.0
 
 
 async def echo(peer):
@@ -41,19 +42,24 @@ def make_session():
     return WebSocketServerSession(origins="*")
 
 
+@contextlib.contextmanager
 def suite(wstest, mode, folder, **options):
-    """Start the suite without its cases of compression, which is declined."""
+    """Run the suite in the block, without its cases of compression, which is declined."""
     cases = {"cases": ["*"], "exclude-cases": ["12.*", "13.*"], "exclude-agent-cases": {}}
     spec = folder / f"{mode}.json"
     spec.write_text(json.dumps({"outdir": str(folder / mode), **cases, **options}))
-    return subprocess.Popen([*wstest, "-m", mode, "-s", spec], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*wstest, "-m", mode, "-s", spec], stdout=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def clients(wstest, folder):
-    running = suite(wstest, "fuzzingserver", folder, url=FUZZER)
-    time.sleep(3)
-    try:
-        with connect(f"{FUZZER}/getCaseCount") as peer:
+    started = Backoff(attempts=100, first=0.3, longest=0.3)
+    with suite(wstest, "fuzzingserver", folder, url=FUZZER):
+        with connect(f"{FUZZER}/getCaseCount", backoff=started) as peer:
             count = int(peer.receive())
         for agent in ("client, blocking", "client, asyncio"):
             name = quote(agent)
@@ -62,9 +68,6 @@ def clients(wstest, folder):
                 url = f"{FUZZER}/{path}"
                 with contextlib.suppress(RlwireError):  # how each case ends
                     ask(url) if "blocking" in agent else asyncio.run(ask_asyncio(url))
-    finally:
-        running.terminate()
-        running.wait()
 
 
 async def servers(wstest, folder):
@@ -75,7 +78,8 @@ async def servers(wstest, folder):
                 {"agent": "server, threads", "url": f"ws://{threads.address}"},
                 {"agent": "server, asyncio", "url": f"ws://{loop.address}"},
             ]
-            await asyncio.to_thread(suite(wstest, "fuzzingclient", folder, servers=asked).wait)
+            with suite(wstest, "fuzzingclient", folder, servers=asked) as running:
+                await asyncio.to_thread(running.wait, HOUR)
 
 
 def main():
