@@ -81,6 +81,12 @@ def pytest_cmdline_main(config):
         config.option.dist = "worksteal"
 
 
+def pytest_collection_finish():
+    """Hide modules, tests and fixtures from garbage collections, which took half of some tests."""
+    gc.collect()
+    gc.freeze()
+
+
 Case = tuple[str, dict[str, Any]]  # what it is called in a message, arguments
 
 

@@ -47,7 +47,7 @@ def taken(raw, wire):
 
 @pytest.mark.parametrize("flags", [0, frames.END_STREAM])
 def test_messages_of_one_frame_are_delivered_in_batches(flags):
-    raw, count = raw_server(), 500_000
+    raw, count = raw_server(), 100_000
     ((call, _),) = raw.say(begin(1))
     frame = memoryview(frames.frame(frames.DATA, flags, 1, message(b"") * count))
     with at_most(100_000):
