@@ -115,7 +115,7 @@ class EnvText(RewarderMessage, frozen=True):
 class EnvObservation(RewarderMessage, frozen=True):
     """``v0.env.observation``: an observation other than pixels.
 
-    Lists of numbers, nested or not, are decoded as arrays of int64, uint64 or float64.
+    Lists of numbers, nested or not, are decoded as equal arrays of int64, uint64 or float64.
     """
 
     method = "v0.env.observation"
@@ -358,8 +358,12 @@ class MessageCodec:
         else:
             text, body, _ = _WIRE[kind]
             value = text(headers, body(*own))
+        given = {**fields, **{name: getattr(message, name) for name in _spelt(kind)}}
         try:
-            return write(value, self._limits)
+            data = write(value, self._limits)
+            if not _is_plain(given):
+                _json.check(given, "$.body", finite=False)
+            return data
         except EncodeError as error:
             if NONFINITE not in fields:
                 with contextlib.suppress(EncodeError):
