@@ -126,3 +126,11 @@ def test_integers_of_a_list_in_json_stay_equal():
     for value in ([2**53 + 1, 0.5], [0.5, -(2**53) - 1], [2**64 + 1, 0], [[2**53, 0.5]], [2**64]):
         found = decode(encode(EnvObservation(value))).observation
         assert equal(found, value) or found.tolist() == value
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_time_is_no_integer(protocol):
+    space = spaces.Discrete(5)
+    with made(protocol, Mirror(space, space)) as env:
+        env.reset()
+        raised(EncodeError, env.step, np.timedelta64(1, "s"))

@@ -126,7 +126,7 @@ class _Texts(Tensor):
         if array.dtype.kind == "U":
             return array
         for item in array.flat:
-            if not isinstance(item, (str, self._leaf.text)):
+            if not isinstance(item, (str, self._leaf.text or str)):
                 raise EncodeError(f"{self.name!r} must be text, not {type(item).__name__}")
         texts = [item.decode() if isinstance(item, bytes) else item for item in array.flat]
         return np.array(texts, object).reshape(array.shape)

@@ -263,9 +263,11 @@ class _TextLeaf:
         low, high = exact_range(self._wire)
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
-        if isinstance(value, np.generic):
-            value = value.item()
-        if not (isinstance(value, int) and low <= value <= high):
+        try:
+            fits = isinstance(value, (int, np.integer, np.bool_)) and low <= int(value) <= high
+        except TypeError:  # of np.timedelta64, which is an np.integer
+            fits = False
+        if not fits:
             raise EncodeError(f"{self._integer}, not {quoted(value)}")
         return str(int(value))
 
