@@ -94,9 +94,7 @@ def real(value: Any, what: str) -> float:
         kind = getattr(getattr(one, "dtype", None), "kind", "f")
         one = one.item() if isinstance(one, np.ndarray) else one
         if kind not in "cmMSU" and not isinstance(one, complex) and hasattr(one, "__float__"):
-            number = float(one)
-            if not isinstance(one, (int, np.integer)) or number == int(one):
-                return number
+            return float(one)
     raise EncodeError(f"{what} must be one number, not {quoted(value)}")
 
 
