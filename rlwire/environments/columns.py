@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs._arrays import assign
-from rlwire.codecs.casting import as_array, cast
+from rlwire.codecs.casting import cast
 from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import EncodeError, quoted
 
@@ -144,7 +144,10 @@ class Columns:
 
 def _fitting(value: Any, like: Any, what: str, says: str = "") -> NDArray[Any]:
     """Return an array that can be assigned to `like`; EncodeError for other shapes and kinds."""
-    given = as_array(value, what)
+    try:
+        given = np.asanyarray(value)
+    except ValueError:  # lists of different lengths
+        given = np.empty((), object)
     if given.shape != like.shape or not np.can_cast(given.dtype, like.dtype, "same_kind"):
         raise EncodeError(
             f"{what} must be {like.dtype} of shape {like.shape}{says}, not {given.dtype} of shape "
