@@ -91,7 +91,7 @@ def decode(buffer: Buffer, limits: Limits) -> Any:
 
 
 def array_of(value: list[Any], dtype: Any = None) -> Any:
-    """Return a list of numbers, nested or not, as an array; None if it is ragged or has others.
+    """Return a list of numbers, nested or not, as an equal array; None if there is none.
 
     Raises:
         OverflowError, FloatingPointError: a number is too large for the dtype.
@@ -112,6 +112,8 @@ def array_of(value: list[Any], dtype: Any = None) -> Any:
     array = np.array(level)
     if array.dtype.hasobject:  # integers outside int64 and uint64
         array = np.array(level, np.float64)
+    if int in kinds and array.dtype.kind == "f" and array.tolist() != level:
+        return None  # a float64 would be another number
     return array.reshape(shape)
 
 
@@ -156,7 +158,7 @@ def encode(value: Any, limits: Limits) -> bytes:
     except RecursionError:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
     except (TypeError, ValueError, OverflowError):
-        _find_fault(value, "$")
+        check(value, "$")
         raise EncodeError(f"JSON cannot represent {quoted(value)}") from None
     size, most = len(data), limits.message
     # For `in`, Python raises an error inside first: bytes are no number.
@@ -164,7 +166,7 @@ def encode(value: Any, limits: Limits) -> bytes:
         return data
     _, depth, _, _, nulls = measure(data)
     if nulls:  # msgspec writes NaN and infinities as null
-        _find_fault(value, "$")
+        check(value, "$")
     if size > most:
         raise LimitExceeded("message", most, size)
     if depth > limits.depth:
@@ -172,27 +174,35 @@ def encode(value: Any, limits: Limits) -> bytes:
     return data
 
 
-def _find_fault(value: Any, path: str) -> None:
-    """Raise EncodeError at the first value that JSON cannot represent."""
+def check(value: Any, path: str, finite: bool = True, left: int = 500) -> None:
+    """Raise EncodeError at the first value that JSON lacks, such as bytes: msgspec has texts."""
+    if not left:
+        raise EncodeError("a value contains itself", path=path[:40])
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     if isinstance(value, Mapping):
-        for key, item in value.items():
-            _find_fault(item, f"{path}.{key}")
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise EncodeError(f"a name must be str, not {type(name).__qualname__}", path=path)
+            check(item, f"{path}.{name}", finite, left - 1)
     elif isinstance(value, (list, tuple)):
         for place, item in enumerate(value):
-            _find_fault(item, f"{path}[{place}]")
+            check(item, f"{path}[{place}]", finite, left - 1)
     elif isinstance(value, float):
-        if not np.isfinite(value):
+        if finite and not np.isfinite(value):
             raise EncodeError(f"JSON cannot represent {value}", path=path)
     else:
+        array = as_array(value, "it", path) if hasattr(value, "__array__") else None
+        if array is not None and array.dtype.kind in "OSUV":
+            return check(array.tolist(), path, finite, left - 1)
         try:
             _encode(value)
+            known = array is not None or isinstance(value, (str, int, type(None)))
         except (TypeError, ValueError):
-            kind = type(value).__name__
-            raise EncodeError(f"JSON cannot represent this {kind}", path=path) from None
-        array = as_array(value, "it") if hasattr(value, "__array__") else None
-        if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
+            known = False
+        if not known:
+            raise EncodeError(f"JSON cannot represent this {type(value).__name__}", path=path)
+        if finite and array is not None and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             index = "".join(map("[{}]".format, where))
             raise EncodeError(f"JSON cannot represent {array[where]}", path=path + index)

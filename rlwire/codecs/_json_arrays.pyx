@@ -200,12 +200,16 @@ cdef inline const uint8_t *_read_number(Numbers *n, const uint8_t *p) noexcept:
     if q[0] == c"." or (q[0] | 0x20) == c"e":
         if not n.is_real:
             for i in range(n.count):
+                if not -(<int64_t> 1 << 53) <= n.whole[i] <= <int64_t> 1 << 53:
+                    return NULL
                 n.real[i] = <double> n.whole[i]
             n.is_real = True
         q = rlw_parse_double(p, n.end, &n.real[n.count])
         if q == NULL or isinf(n.real[n.count]):
             return NULL
     elif not 0 < q - first < 19 or (first[0] == c"0" and q - first > 1):
+        return NULL
+    elif n.is_real and value > <uint64_t> 1 << 53:
         return NULL
     elif n.is_real:
         n.real[n.count] = <double> <int64_t> (0 - value if first != p else value)

@@ -17,26 +17,54 @@ from rlwire.errors import EncodeError, quoted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _PLAIN = map(np.dtype, ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])
 DTYPES: Final[dict[str, np.dtype[Any]]] = {str(dtype): dtype for dtype in _PLAIN}
 """The dtypes of booleans, integers and floats of at most 64 bits, by name."""
 
+_FLOATS = frozenset((float,))
+_NUMBERS = frozenset((bool, int, float))
 
-def as_array(value: Any, what: str, path: str = "") -> NDArray[Any]:
-    """Return a value as an array; EncodeError, which starts with `what`, if elements are masked."""
+
+def as_array(
+    value: Any, what: str, path: str = "", dtype: np.dtype[Any] | None = None
+) -> NDArray[Any]:
+    """Return a value as an array; EncodeError, which starts with `what`, if elements are masked.
+
+    Also for a list with an integer that the array, or floats of `dtype`, cannot represent.
+    """
     try:
         array = np.asanyarray(value)
-        masked = type(array) is not np.ndarray and np.ma.is_masked(array)  # importing np.ma is slow
-    except MemoryError:
+        _check_mask(array, what, path)
+        if isinstance(value, (list, tuple)):
+            narrow = dtype is not None and dtype.kind == array.dtype.kind == "f"
+            _check_items(value, min(array.dtype, dtype) if narrow else array.dtype, what, path)
+    except (EncodeError, MemoryError):
         raise
     except Exception as error:
         ragged = isinstance(error, ValueError) and isinstance(value, (list, tuple))
         why = "has lists of different lengths" if ragged else f"is not an array: {error}"
         raise EncodeError(f"{what} {why}", path=path) from (None if ragged else error)
-    if masked:
-        raise EncodeError(f"{what} has masked elements: send its .filled() or .data", path=path)
     return np.asarray(array)
+
+
+def _check_mask(array: NDArray[Any], what: str, path: str) -> None:
+    if type(array) is not np.ndarray and np.ma.is_masked(array):  # importing np.ma is slow
+        raise EncodeError(f"{what} has masked elements: send its .filled() or .data", path=path)
+
+
+def _check_items(items: Any, dtype: Any, what: str, path: str) -> None:
+    """Raise EncodeError for masked items, and for integers that NumPy changes in a list's array."""
+    kinds = {*map(type, items)}
+    if kinds <= _FLOATS or (kinds <= _NUMBERS and dtype.kind not in "fc"):
+        return
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            _check_items(item, dtype, what, path)
+        elif isinstance(item, (int, np.integer, np.ndarray)):
+            array = np.asanyarray(item)
+            _check_mask(array, what, path)
+            if dtype.kind in "fc" and array.dtype.kind in "iuO" and not keeps(array, dtype):
+                raise EncodeError(f"{what} has a value that does not fit {dtype}", path=path)
 
 
 def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
@@ -49,7 +77,7 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     Raises:
         EncodeError: the conversion would change a value; the message starts with `what`.
     """
-    array = as_array(value, what)
+    array = as_array(value, what, dtype=dtype)
     kind = array.dtype.kind
     # [] is an array of float64
     if array.size and (kind not in "biuf" or (kind == "f" and dtype.kind != "f")):

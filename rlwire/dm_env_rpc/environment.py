@@ -104,6 +104,8 @@ class DmEnvRpcEndpoint(Endpoint):
         # Of a single number or array, which the encoder converts.
         actions = self._actions
         numeric = actions.is_leaf and actions.specs[0].dtype < codec.DataType.STRING
+        if numeric:  # else the encoder would keep what the space's narrower dtype cannot
+            numeric = codec.numpy_dtype(actions.specs[0].dtype) == spaces.action_space.dtype
         self._action = actions.names[0] if numeric else None
         self._decode = InfoCodec(self.client.limits).decode
         self._ranges = codec.SpecManager(self._specs.observations, limits=self.client.limits)

@@ -80,23 +80,26 @@ class Tensor:
         self._scalar, self._type = wire.type, leaf.dtype.type
         self._floating, self._boolean = wire.kind == "f", wire.kind == "b"
         self._double = wire.char == "d"
-        self._least, self._most = exact_range(wire)
-        self._exact = leaf.space is not None
+        self._least, self._most = exact_range(leaf.dtype)
         self._same = wire == leaf.dtype
+        self._passed = self._scalar if self._same else None  # scalars that are not converted
+        self._is_number = leaf.space is None
+        self._exact = self._same and not self._is_number
         self._single = leaf.is_scalar and not leaf.shape
         self._stacked: bool | None = getattr(leaf.space, "stack", None)  # of a Sequence
 
     def to_wire(self, value: Any) -> Any:
         kind = type(value)
-        if kind is self._scalar or (kind is _ndarray and self._exact and value.dtype == self._wire):
+        if kind is self._passed or (kind is _ndarray and self._exact and value.dtype == self._wire):
             return value
         if kind is float and self._floating:  # as most rewards are; the encoder converts a double
             return value if self._double else self._scalar(value)
         if kind is int and not self._boolean and self._least <= value <= self._most:
             return value  # the encoder converts it
-        if not self._exact:
+        if self._is_number:
             return self._scalar(real(value, repr(self.name)))
-        return cast(value, self._wire, repr(self.name))
+        value = cast(value, self._native, repr(self.name))
+        return value if self._same else value.astype(self._wire)
 
     def to_native(self, value: Any) -> Any:
         if not self._same:
@@ -123,14 +126,14 @@ class _Texts(Tensor):
         if array.dtype.kind == "U":
             return array
         for item in array.flat:
-            if not isinstance(item, (str, bytes)):
+            if not isinstance(item, (str, self._leaf.text or str)):
                 raise EncodeError(f"{self.name!r} must be text, not {type(item).__name__}")
         texts = [item.decode() if isinstance(item, bytes) else item for item in array.flat]
-        return np.array(texts, dtype=str).reshape(array.shape)
+        return np.array(texts, object).reshape(array.shape)
 
     def to_native(self, value: Any) -> Any:
         leaf, space = self._leaf, self._leaf.space
-        array = np.asarray(value)
+        array = np.asarray(value, object)
         texts = [str(item).encode() if leaf.text is bytes else str(item) for item in array.flat]
         if not leaf.shape:
             if len(texts) != 1:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
 
 from rlwire.errors import quoted
 
@@ -34,6 +37,13 @@ def check_options(options: Any) -> None:
     """Raise TypeError unless the options of a reset are a dict or None."""
     if not (options is None or isinstance(options, Mapping)):
         raise TypeError(f"options must be a dict, not {quoted(options)}")
+
+
+def check_seed(seed: Any) -> int | None:
+    """Return the seed of a reset as an int; TypeError for a bool, a float and others."""
+    if isinstance(seed, (bool, np.bool_)) or not (seed is None or hasattr(seed, "__index__")):
+        raise TypeError(f"seed must be an integer or None, not {quoted(seed)}")
+    return None if seed is None else operator.index(seed)
 
 
 class Endpoint(Protocol):

@@ -50,7 +50,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
             return value
         if type(value) is np.ndarray and value.shape == shape and value.dtype.kind == "f" == kind:
             return value.astype(wanted)
-        array = as_array(value, what)
+        array = as_array(value, what, dtype=wanted)
         if array.dtype.kind not in "buif":
             raise EncodeError(f"{what} must be numbers of shape {shape}, not {quoted(value)}")
         if array.shape != shape:
@@ -62,7 +62,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
                 raise EncodeError(f"{what} must have shape {shape}, not {array.shape}")
         # Floats above 2**53 may be rounded integers.
         if kind in "bui" and array.dtype.kind == "f":
-            if (array != np.rint(array)).any() or (abs(array) > 2**53).any():
+            if (array != np.rint(array)).any() or (abs(array) > np.float64(2**53)).any():
                 raise EncodeError(f"{what} must be whole numbers, {wanted}, not {quoted(value)}")
             array = array.astype(np.int64)
         return cast(array, wanted, what)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from rlwire.environments.endpoint import check_seed
 from rlwire.environments.remote import RemoteEnvironment
 from rlwire.errors import optional
 
@@ -51,6 +52,7 @@ class ParallelEnvironment(ParallelEnv):
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode; RlwireError if a server rejects it or cannot be reached."""
+        check_seed(seed)
         for endpoint in [each.opened() for each in self._environments.values()]:
             endpoint.begin_reset(seed, options)
         self.agents = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlwire._options import check_count, resolve
 from rlwire.environments.driver import drive
-from rlwire.environments.endpoint import Endpoint, check_options
+from rlwire.environments.endpoint import Endpoint, check_options, check_seed
 from rlwire.environments.spaces import DescribedSpaces, episode_of, gymnasium_space
 from rlwire.errors import on_error, optional
 from rlwire.urls import URL, naming_protocol, parse_url
@@ -80,6 +80,7 @@ class RemoteEnvironment(gymnasium.Env):
         """Begin an episode; RlwireError if the server rejects it or cannot be reached."""
         endpoint = self.opened()
         check_options(options)
+        check_seed(seed)
         super().reset(seed=seed)
         endpoint.begin_reset(seed, options)
         observation, info = endpoint.finish()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.errors import EncodeError, optional
+from rlwire.errors import EncodeError, optional, quoted
 
 _TEXT = 2**16  # characters of a text without a stated maximum
 
@@ -89,7 +89,8 @@ class _Branch:
                 raise EncodeError(f"{where} must be a mapping, not a {kind.__name__}")
             if not extra and len(value) > len(children):
                 other = next(key for key in value if key not in children)
-                raise EncodeError(f"{where} has an entry {other!r}, which its space lacks")
+                has = f"leave it out, or add it to the Dict of {quoted([*children])}"
+                raise EncodeError(f"{where} has an entry {other!r}, which its space lacks: {has}")
         elif kind is not tuple and (
             isinstance(value, (str, bytes, Mapping))
             or not (hasattr(value, "__len__") and hasattr(value, "__getitem__"))

@@ -11,7 +11,6 @@ import functools
 import itertools
 import logging
 import multiprocessing
-import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from rlwire._options import check_count, natural
+from rlwire.codecs.casting import as_array
 from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Shared
 from rlwire.environments.columns import Columns
-from rlwire.environments.endpoint import OLD_API, SHARED, check_options
+from rlwire.environments.endpoint import OLD_API, SHARED, check_options, check_seed
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
 from rlwire.errors import (
@@ -105,17 +105,18 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         """
         check_options(options)
         count = self.num_envs
-        if seed is None or isinstance(seed, (int, np.integer)):
-            seeds = [None if seed is None else int(seed) + index for index in range(count)]
+        if isinstance(seed, Iterable):
+            seeds = [*map(check_seed, seed)]
         else:
-            seeds = [None if each is None else operator.index(each) for each in seed]
+            first = check_seed(seed)
+            seeds = [None if first is None else first + index for index in range(count)]
         if len(seeds) != count:
             raise ValueError(f"expected {count} seeds, one for each environment, not {len(seeds)}")
         self._check_open()
         mask = np.ones(count, np.bool_)
         if options is not None and "reset_mask" in options:
             options = dict(options)
-            mask = np.asarray(options.pop("reset_mask"))
+            mask = as_array(options.pop("reset_mask"), "reset_mask")
             if mask.shape != (count,) or mask.dtype != np.bool_ or not mask.any():
                 raise ValueError(
                     f"reset_mask must be a bool array of shape ({count},) with a True, not {mask!r}"

@@ -243,25 +243,31 @@ class _TextLeaf:
         self.read = lambda text: read(values.get(text, text))
 
     def _prepare_array(self, value: Any) -> NDArray[Any]:
-        same = type(value) is np.ndarray and value.dtype == self._wire
-        array: NDArray[Any] = value if same else cast(value, self._wire, self._what)
+        same = type(value) is np.ndarray and value.dtype == self._dtype
+        array: NDArray[Any] = value if same else cast(value, self._dtype, self._what)
         if array.shape != self._shape:
             raise EncodeError(f"{self._what} must have shape {self._shape}, not {array.shape}")
         if self._finite and self._wire.kind == "f" and not np.isfinite(array).all():
             raise EncodeError(f"{self._what} must have finite numbers, not {quoted(value)}")
-        return array
+        return array if self._wire == self._dtype else array.astype(self._wire)
 
     def _read_array(self, text: str) -> NDArray[Any]:
         array = perlert.text_to_array(text, self._wire, shape=self._shape)
         if self._finite and self._wire.kind == "f" and not np.isfinite(array).all():
             raise DecodeError(f"{self._what} must have finite numbers")
+        if self._dtype.kind == "b" and (array > 1).any():
+            raise DecodeError(f"{self._what} must be 0 or 1, not {quoted(text)}")
         return array if self._wire == self._dtype else array.astype(self._dtype)
 
     def _prepare_integer(self, value: Any) -> str:
         low, high = exact_range(self._wire)
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
-        if not (isinstance(value, (int, np.integer, np.bool_)) and low <= int(value) <= high):
+        try:
+            fits = isinstance(value, (int, np.integer, np.bool_)) and low <= int(value) <= high
+        except TypeError:  # of np.timedelta64, which is an np.integer
+            fits = False
+        if not fits:
             raise EncodeError(f"{self._integer}, not {quoted(value)}")
         return str(int(value))
 

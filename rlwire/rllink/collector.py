@@ -157,7 +157,7 @@ def _column(length: int, value: Any) -> NDArray[Any]:
     return np.empty((length, *one.shape), one.dtype)
 
 
-_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "efdg", int: "lqd", bool: "?"}
+_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "efdg", int: "lq", bool: "?"}
 """The dtypes of columns that accept a scalar, by their characters."""
 
 

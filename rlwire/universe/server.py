@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rlwire._options import StreamServerOptions, given, with_options
-from rlwire.codecs.casting import flag, real
+from rlwire.codecs.casting import as_array, flag, real
 from rlwire.codecs.rewarder.infos import SIZE
 from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
@@ -230,7 +230,7 @@ def is_picture(space: Any) -> bool:
 
 
 def as_frame(picture: Any) -> Frame:
-    array: Frame = np.asarray(picture)
+    array: Frame = as_array(picture, "the picture")
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim == 3 and array.shape[2] == 1:

@@ -196,11 +196,14 @@ def test_fast_and_general_conversion_agree(kind):
         edges = [[0, edge] if each.shape else edge for edge in EDGES]
         for value in [*edges, sample, sample.tolist(), np.float64(sample), np.zeros(3)]:
             try:
-                np.asarray(value)
+                array = np.asarray(value)
             except ValueError:  # of different lengths
                 continue
+            if isinstance(value, list) and array.dtype == float and array.tolist() != value:
+                continue  # `Foreign` would change it
             assert outcome(structure, value) == outcome(structure, Foreign(value)), (each, value)
-            assert_encoder_converts(structure, value)
+            if kind not in "hHe":  # as a wider dtype: `flatten` alone knows what fits
+                assert_encoder_converts(structure, value)
 
 
 @pytest.mark.each(

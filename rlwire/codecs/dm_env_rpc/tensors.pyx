@@ -168,16 +168,19 @@ cdef bytes field_bytes(int number, const char *data, Py_ssize_t size):
     return field
 
 
-cdef int _measure_text(Tensor *out, str text) except -1:
+cdef bytes _string(object text):
+    """Encode a string as field 1 of a payload."""
     cdef Py_ssize_t size = 0
     cdef const char *data
     try:
         data = PyUnicode_AsUTF8AndSize(text, &size)
     except UnicodeEncodeError as problem:
         raise _not_unicode(problem) from None
-    while size and data[size - 1] == 0:  # NumPy's strings have no trailing NULs
-        size -= 1
-    _own_bytes(out, field_bytes(1, data, size))
+    return field_bytes(1, data, size)
+
+
+cdef int _measure_text(Tensor *out, str text, bint exact) except -1:
+    _own_bytes(out, _string(text if exact else text.rstrip("\0")))
     out.kind = RLW_TENSOR_STRING
     out.count = 1
     return _finish(out, RLW_TENSOR_STRING, 0)
@@ -236,21 +239,23 @@ cdef bytes _put_any(object item):
     return field_bytes(1, content, len(content))
 
 
-cdef int _measure_any(Tensor *out, object items, object shape, bint compress,
-                      uint32_t dims_limit) except -1:
-    """Measure messages: AnyMessage, or protobuf's own classes."""
+cdef int _measure_items(Tensor *out, int kind, object items, object shape, bint compress,
+                        uint32_t dims_limit) except -1:
+    """Measure strings, or messages: AnyMessage, or protobuf's own classes."""
     cdef int i
     cdef int dims = len(shape)
     if <uint32_t> dims > dims_limit:
         raise LimitExceeded("dims", dims_limit, dims)
     if compress and len(items) > 1 and all([item == items[0] for item in items]):
         items = items[:1]
-    _own_bytes(out, b"".join([_put_any(_any_of(item)) for item in items]))
-    out.kind = RLW_TENSOR_PROTO
+    texts = kind == RLW_TENSOR_STRING
+    _own_bytes(out, b"".join([_string(item) if texts else _put_any(_any_of(item))
+                              for item in items]))
+    out.kind = kind
     out.count = len(items)
     for i in range(dims):
         out.shape[i] = shape[i]
-    return _finish(out, RLW_TENSOR_PROTO, dims)
+    return _finish(out, kind, dims)
 
 
 cdef int _measure_proto_array(Tensor *out, object value, bint compress,
@@ -264,7 +269,7 @@ cdef int _measure_proto_array(Tensor *out, object value, bint compress,
         raise EncodeError(
             f"a ProtoArray of shape {tuple(value.shape)} cannot have {len(value.items)} items"
         )
-    return _measure_any(out, value.items, value.shape, compress, dims_limit)
+    return _measure_items(out, RLW_TENSOR_PROTO, value.items, value.shape, compress, dims_limit)
 
 
 cdef cnp.ndarray _converted(cnp.ndarray array, int kind, object dtype):
@@ -312,20 +317,18 @@ cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
 
 
 cdef int _measure_objects(Tensor *out, cnp.ndarray array, int want, bint compress,
-                          uint32_t dims_limit) except -1:
+                          uint32_t dims_limit, bint exact) except -1:
     """Measure an array of Python objects: as strings if requested, else as messages."""
     shape = (<object> array).shape
     items = array.ravel().tolist()
-    if want != RLW_TENSOR_STRING:
-        return _measure_any(out, items, shape, compress, dims_limit)
+    if want != RLW_TENSOR_STRING and not (exact and items and isinstance(items[0], str)):
+        return _measure_items(out, RLW_TENSOR_PROTO, items, shape, compress, dims_limit)
     for item in items:
-        if not isinstance(item, str):
-            raise EncodeError(
-                f"expected only Python strings, got an element of type "
-                f"{type(item).__qualname__}"
-            )
-    return _measure_array(out, np.array(array, dtype=np.str_), 0, None, compress, dims_limit, False,
-                          False)
+        if not isinstance(item, str):  # NumPy would make text of it
+            raise EncodeError(f"expected only strings, got a {type(item).__qualname__}")
+    if not exact:  # as dm_env_rpc's package, whose arrays drop NULs at the ends
+        items = [item.rstrip("\0") for item in items]
+    return _measure_items(out, RLW_TENSOR_STRING, items, shape, compress, dims_limit)
 
 
 cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, bint compress,
@@ -336,7 +339,7 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
     if flat and (kind == RLW_TENSOR_PROTO or want == RLW_TENSOR_PROTO):
         raise _no_bound(RLW_TENSOR_PROTO)
     if kind == RLW_TENSOR_PROTO and not (exact and 0 < want < RLW_TENSOR_STRING):
-        return _measure_objects(out, array, want, compress, dims_limit)
+        return _measure_objects(out, array, want, compress, dims_limit, exact)
     if kind == 0 and want == 0:
         raise EncodeError(f"dm_env_rpc has no data type for dtype {array.dtype}")
     if <uint32_t> dims > dims_limit:
@@ -348,7 +351,7 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
         array = _exactly(array, want) if exact else _converted(array, want, dtype)
         kind = want
         if kind == RLW_TENSOR_PROTO:
-            return _measure_objects(out, array, want, compress, dims_limit)
+            return _measure_objects(out, array, want, compress, dims_limit, exact)
     if not cnp.PyArray_ISCARRAY_RO(array):
         if cnp.PyArray_ISNOTSWAPPED(array) and cnp.PyArray_ISALIGNED(array):
             array = contiguous(array)
@@ -439,15 +442,12 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
             return _measure_room(out, RLW_TENSOR_BOOL)
     elif type(value) is str:
         if want == 0 or want == RLW_TENSOR_STRING and dtype is None:
-            return _measure_text(out, <str> value)
+            return _measure_text(out, <str> value, exact)
     elif isinstance(value, ProtoArray):
         return _measure_proto_array(out, value, compress, dims_limit)
-    array = as_array(value, "the value")
-    if exact and array.dtype.kind == "U" and isinstance(value, (list, tuple)):
-        for item in np.asarray(value, object).flat:
-            if not isinstance(item, str):  # NumPy would make text of it
-                raise EncodeError(f"expected only strings or only numbers, got a str and a "
-                                  f"{type(item).__qualname__}")
+    array = as_array(value, "the value", "", dtype_of_kind(want) if exact else None)
+    if exact and array.dtype.kind == "U" and isinstance(value, (list, tuple, str)):
+        array = np.asarray(value, object)
     return _measure_array(out, array, want, dtype, compress, dims_limit, False, exact)
 
 
@@ -727,7 +727,10 @@ cdef str read_text(const uint8_t *data, size_t size, const uint8_t *start, Tenso
 
 
 cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptions *options):
-    """Return a scalar, or an array as wide as its longest string, at least one character."""
+    """Return a scalar, or an array as wide as its longest string, at least one character.
+
+    Strings that end in NUL, which NumPy's drop, are Python's, in an array of objects.
+    """
     cdef rlw_tensor_items items
     cdef const uint8_t *data = NULL
     cdef size_t size = 0, width = 1, length = 0, made
@@ -736,22 +739,23 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptio
     cdef cnp.ndarray array
     cdef uint32_t *to
     cdef int i, dims = <int> tensor.dims
-    cdef bint single = tensor.count != tensor.total
+    cdef bint single = tensor.count != tensor.total, ends_in_nul = False
     rlw_tensor_items_init(&items, tensor)
     while rlw_tensor_next(&items, &data, &size):
         _check_text(data, size, start, options)
         length = rlw_utf8_length(data, size)
         if length > width:
             width = length
+        ends_in_nul = ends_in_nul or (size > 0 and data[size - 1] == 0)
     if dims == 0:
         rlw_tensor_items_init(&items, tensor)
         if not rlw_tensor_next(&items, &data, &size):
             raise _changed(tensor, start)
-        # Two more copies of it: by rstrip(), and NumPy's.
-        made = 2 * size if length == size else 8 * length
+        made = size if length == size else 4 * length  # of NumPy's copy
         if not afford(&options.budget, made):
             raise over_budget(&options.budget, made, tensor.at - start, "")
-        return np.str_(read_text(data, size, start, options).rstrip("\0"))
+        text = read_text(data, size, start, options)
+        return text if ends_in_nul else np.str_(text)  # which would drop NULs
     if width > MOST_TEXT:
         raise LimitExceeded("string", MOST_TEXT, width, offset=tensor.at - start)
     if not single:
@@ -760,6 +764,16 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptio
         raise over_budget(&options.budget, 4 * width, tensor.at - start, "")
     for i in range(dims):
         shape[i] = <cnp.npy_intp> tensor.shape[i]
+    if ends_in_nul:
+        if not afford(&options.budget, ITEM * tensor.count):
+            raise over_budget(&options.budget, ITEM * tensor.count, tensor.at - start, "")
+        texts = []
+        rlw_tensor_items_init(&items, tensor)
+        while rlw_tensor_next(&items, &data, &size):
+            texts.append(read_text(data, size, start, options))
+        array = new_array(<cnp.dtype> _DTYPES[RLW_TENSOR_PROTO], dims, shape)
+        (<object> array).flat = texts
+        return array
     array = new_array(<cnp.dtype> rlw_text_descr(width), 0 if single else dims, shape)
     to = <uint32_t *> cnp.PyArray_DATA(array)
     rlw_tensor_items_init(&items, tensor)

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlwire.codecs._json import check
 from rlwire.codecs.casting import DTYPES, as_array
-from rlwire.errors import EncodeError
 
 ARRAYS: Final = "rlwire.arrays"
 """rlwire's entry of an info that lists its arrays."""
@@ -51,36 +51,15 @@ ERROR: Final = "rlwire.error"
 
 _NAMES: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _KINDS = "biuf"
-_PLAIN = (str, int, float, type(None))
 
 
 def mark_arrays(info: Mapping[str, Any], path: str = "$.body.info") -> Mapping[str, Any]:
     """Return an info with `ARRAYS` if it has arrays; EncodeError for values such as a set."""
     if not info:
         return info
-    try:
-        _check(info, path)
-        marks = _marks(info)
-    except RecursionError:
-        raise EncodeError("a value contains itself", path=path) from None
+    check(info, path, finite=False)
+    marks = _marks(info)
     return {**info, ARRAYS: marks} if marks else info
-
-
-def _check(value: Any, path: str) -> None:
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            if not isinstance(name, str):
-                raise EncodeError(f"a name must be str, not {type(name).__qualname__}", path=path)
-            _check(item, f"{path}.{name}")
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _check(item, f"{path}[]")
-    elif not isinstance(value, _PLAIN):
-        array = as_array(value, "it", path) if hasattr(value, "__array__") else None
-        if array is None or array.dtype.kind in "Mm":
-            raise EncodeError(f"JSON cannot represent {type(value).__qualname__}", path=path)
-        if array.dtype.kind in "OSV":
-            _check(array.tolist(), path)
 
 
 def _marks(info: Mapping[str, Any]) -> dict[str, Any]:

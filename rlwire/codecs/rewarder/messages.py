@@ -115,7 +115,7 @@ class EnvText(RewarderMessage, frozen=True):
 class EnvObservation(RewarderMessage, frozen=True):
     """``v0.env.observation``: an observation other than pixels.
 
-    Lists of numbers, nested or not, are decoded as arrays of int64, uint64 or float64.
+    Lists of numbers, nested or not, are decoded as equal arrays of int64, uint64 or float64.
     """
 
     method = "v0.env.observation"
@@ -359,7 +359,13 @@ class MessageCodec:
             text, body, _ = _WIRE[kind]
             value = text(headers, body(*own))
         try:
-            return write(value, self._limits)
+            data = write(value, self._limits)
+            for name in _spelt(kind):
+                if not _is_plain(given := getattr(message, name)):
+                    _json.check(given, f"$.body.{name}", finite=False)
+            if not _is_plain(fields):
+                _json.check(fields, "$.body", finite=False)
+            return data
         except EncodeError as error:
             if NONFINITE not in fields:
                 with contextlib.suppress(EncodeError):
@@ -536,6 +542,7 @@ def _decode_any(data: bytes, limits: Limits) -> RewarderMessage:
     )
 
 
+@functools.cache
 def _spelt(kind: Any) -> list[str]:
     """Return the members of a body that may have NaN and infinities, except a reward."""
     return [name for name in ("observation", "info", "action") if name in kind.__struct_fields__]
@@ -594,9 +601,8 @@ def encode(
 
 def _spelled(message: Any) -> Any:
     """Return a message that JSON can represent in spite of NaN and infinities."""
-    changes: dict[str, Any] = {
-        name: spell(getattr(message, name)) for name in _spelt(type(message))
-    }
+    kind: Any = type(message)
+    changes: dict[str, Any] = {name: spell(getattr(message, name)) for name in _spelt(kind)}
     named: Any = True
     if isinstance(message, EnvReward) and isinstance(name := spell(message.reward), str):
         named, changes["reward"] = name, 0.0

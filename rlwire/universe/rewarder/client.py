@@ -22,6 +22,7 @@ from rlwire.codecs.rewarder import (
     UnknownMessage,
 )
 from rlwire.codecs.rewarder.infos import OPTIONS, SPACES, STEPS, VERSION, mark_arrays
+from rlwire.environments.endpoint import check_seed
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -240,7 +241,7 @@ class RewarderClientBase(PushClient, ClientBase):
                 self.url,
                 options,
             )
-        return self._request(EnvReset(env_id, seed, fps, extra_body=more))
+        return self._request(EnvReset(env_id, check_seed(seed), fps, extra_body=more))
 
     @driven
     def await_reset(self, number: int, timeout: float = RESET_TIMEOUT) -> Waits[str]:

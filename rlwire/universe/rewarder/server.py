@@ -226,7 +226,10 @@ class RewarderServer(StreamServer):
         self._push(EnvText(str(text), episode_id=episode_id or self._runtime.status.episode_id))
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
-        """Push an observation to all clients, an array or a value for JSON; see `reward`."""
+        """Push an observation to all clients, an array or a value for JSON; see `reward`.
+
+        Tuples arrive as lists. EncodeError for what JSON lacks, such as bytes and dates.
+        """
         episode_id = episode_id or self._runtime.status.episode_id
         event = EnvObservation(observation, episode_id=episode_id)
         arrays, clients = len(self._connections.arrays), len(self._connections.clients)

@@ -174,7 +174,7 @@ def test_values_without_tensor_form_are_rejected(value, words):
         (1, DataType.INVALID_DATA_TYPE, "no data type 0"),
         (["a"], np.float32, "dtype <U1 .*float"),
         (["hello", 75], np.float32, "dtype <U.* float"),
-        (np.array(["foo", 42], object), str, "Python strings.* int$"),
+        (np.array(["foo", 42], object), str, "only strings, got a int$"),
         (np.array([1, 2], object), np.int32, "int is not recognized"),
         (1, object, "int is not recognized"),
     ],

@@ -1,0 +1,136 @@
+"""Values that a space, a protocol or NumPy would change: equal at the other end, or refused."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlwire
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.rewarder import EnvObservation, EnvReward, decode, encode
+from rlwire.errors import EncodeError, RlwireError
+from rlwire.universe.rewarder.server import RewarderServer
+from rlwire.universe.server import as_frame
+from tests.raising import raised, raised_with
+from tests.test_spaces_by_protocol import PROTOCOLS, Mirror, equal, made
+
+HALF = spaces.Box(-np.inf, np.inf, (2,), np.float16)
+FLAGS = spaces.Box(0, 1, (2,), np.bool_)
+FLOATS = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+INTEGERS = spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64)
+HIDDEN = np.ma.array([1.0, 2.0], mask=[False, True])
+CHANGED = [
+    (HALF, [2049, 0]), (HALF, [2049, 0.5]), (HALF, np.array([70000, 0])), (FLAGS, [2, 0]),
+    (FLAGS, np.uint8([2, 0])), (FLOATS, [2**53 + 1, 0.5]), (FLOATS, (2**64 - 1, -1)),
+    (INTEGERS, [2**53 + 1, 1.0]), (FLOATS, HIDDEN), (FLOATS, [HIDDEN[:1], HIDDEN[1:]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(("space", "value"), CHANGED, ids=repr)
+def test_action_that_would_be_changed_is_refused(protocol, space, value):
+    with made(protocol, Mirror(space, space)) as env:
+        env.reset()
+        raised(EncodeError, env.step, value)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_integer_of_a_narrow_scalar_space_is_refused(protocol):
+    space = spaces.Box(-np.inf, np.inf, (), np.float16)
+    with made(protocol, Mirror(space, space)) as env:
+        env.reset()
+        raised(EncodeError, env.step, 2049)
+        env.step(2048)
+
+
+@pytest.mark.parametrize(("space", "value"), CHANGED, ids=repr)
+def test_observation_that_would_be_changed_is_an_error(space, value):
+    mirror = Mirror(space, space)
+    with made("dm_env_rpc", mirror) as env:
+        env.reset()
+        mirror.shown = value
+        raised(RlwireError, env.step, space.sample())
+
+
+@pytest.mark.parametrize("protocol", ["dm_env_rpc", "rewarder"])
+def test_texts_keep_nul_at_their_ends(protocol):
+    space = spaces.Text(4, charset="a\0")
+    mirror = Mirror(space, space)
+    options = {"lockstep": True} if protocol == "rewarder" else {}
+    with made(protocol, mirror, **options) as env:
+        for mirror.shown in ("a\0", "\0", "\0a\0\0"):
+            assert env.reset()[0] == mirror.shown
+            env.step(mirror.shown)
+            assert mirror.actions[-1] == mirror.shown
+
+
+def test_dm_env_rpc_strings_keep_nul_at_their_ends():
+    given = np.array([["a\0", "b"], ["", "\0\0"]], object)
+    for value in ("a\0", given, given.tolist()):
+        message = codec.CreateWorldRequest({"name": value})
+        for _ in range(2):
+            message = codec.decode_request(codec.encode_request(message))
+            found = np.asarray(message.settings["name"], object)
+            assert found.tolist() == np.array(value, object).tolist()
+
+
+@pytest.mark.parametrize("protocol", [*PROTOCOLS, "vector"])
+@pytest.mark.parametrize("seed", [True, np.True_, 1.0, "1"], ids=repr)
+def test_seed_that_is_no_integer_is_a_type_error_before_it_is_sent(protocol, seed):
+    mirror = Mirror(spaces.Discrete(2), spaces.Discrete(2))
+    with contextlib.ExitStack() as stack:
+        if protocol == "vector":
+            make = lambda: mirror  # noqa: E731
+            env = stack.enter_context(rlwire.make_vec(make, 2, workers=0))
+            raised(TypeError, env.reset, seed=[1, seed])
+        else:
+            env = stack.enter_context(made(protocol, mirror))
+        with pytest.raises(Exception, match=r"(?i)seed must be"):  # Gymnasium's own error for some
+            env.reset(seed=seed)
+
+
+def test_entry_beyond_a_dict_space_is_named_with_the_space_and_a_remedy():
+    space = spaces.Dict(a=spaces.Dict(b=spaces.Discrete(2)))
+    mirror = Mirror(space, space)
+    with made("dm_env_rpc", mirror) as env:
+        env.reset()
+        mirror.shown = {"a": {"b": 1, "c": 2}}
+        words = r"observation.a has an entry 'c'.* leave it out, or add it .*\['b'\]"
+        raised_with(RlwireError, words, env.step, space.sample())
+
+
+def test_masked_pictures_and_masks_are_refused():
+    picture = np.ma.array(np.zeros((8, 8, 3), np.uint8), mask=True)
+    raised_with(EncodeError, "picture has masked", as_frame, picture)
+    make = lambda: Mirror(FLOATS, spaces.Discrete(2))  # noqa: E731
+    with rlwire.make_vec(make, 2, workers=0) as env:
+        env.reset()
+        mask = np.ma.array([True, False], mask=[True, False])
+        raised_with(EncodeError, "reset_mask has masked", env.reset, options={"reset_mask": mask})
+
+
+@pytest.mark.parametrize(
+    "value", [{1: 2}, b"x", {"a": [b"x"]}, {1}, complex(1), np.array([b"x"]), HIDDEN, [HIDDEN]],
+    ids=repr,
+)  # fmt: skip
+def test_value_that_json_lacks_is_refused_with_its_place(value):
+    for message in (EnvObservation(value), EnvReward(0.0, False, {"x": value})):
+        error = raised(EncodeError, encode, message)
+        assert error.path.startswith("$.body.")
+        assert value is not HIDDEN or ".filled()" in str(error)
+    raised(EncodeError, RewarderServer("x", "127.0.0.1:0").observation, value)
+
+
+def test_integers_of_a_list_in_json_stay_equal():
+    for value in ([2**53 + 1, 0.5], [0.5, -(2**53) - 1], [2**64 + 1, 0], [[2**53, 0.5]], [2**64]):
+        found = decode(encode(EnvObservation(value))).observation
+        assert equal(found, value) or found.tolist() == value
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_time_is_no_integer(protocol):
+    space = spaces.Discrete(5)
+    with made(protocol, Mirror(space, space)) as env:
+        env.reset()
+        raised(EncodeError, env.step, np.timedelta64(1, "s"))
