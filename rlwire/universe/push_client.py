@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
-from rlwire.transports.interface import NOTHING
 from rlwire.transports.waits import Waits, close_and_wait, driven
 
 
@@ -77,15 +76,10 @@ class PushClient:
 
 
 class PushHandler:
-    """A handler that sends no replies: it passes on events and the end of the connection."""
+    """A handler of events that sends no replies: `answer` returns NOTHING."""
 
-    def __init__(self, receive: Callable[[Any], object], close: Callable[[], None]) -> None:
-        self._receive = receive
-        self.close = close
-
-    def answer(self, event: Any) -> Any:
-        self._receive(event)
-        return NOTHING
+    def __init__(self, answer: Callable[[Any], Any], close: Callable[[], None]) -> None:
+        self.answer, self.close = answer, close
 
     def failure(self, event: Any, error: Exception) -> Any:
         raise error

@@ -9,7 +9,6 @@ from rlwire.codecs.rewarder.texts cimport write_text
 cpdef bint is_binary(message) except -1
 cdef bint _is_plain(value, int arrays=*, int left=*) except -1
 cpdef _as_array(value)
-cdef _read(bytes data, limits)
 @cython.locals(values=tuple)
 cdef _message(kind, headers, body)
 cdef _observation(raw)
@@ -19,8 +18,9 @@ cdef class MessageCodec:
     cdef Encoder _encoder
     cdef Decoder _copies, _views
     cdef object _limits
+    cdef Py_ssize_t _plain
 
-    cpdef object read(self, buffer)
+    cpdef object read_text(self, buffer)
     @cython.locals(values=tuple, own=tuple, shared=tuple, count=Py_ssize_t)
     cpdef bytes write(self, message, sent_at, message_id)
     cpdef bytes write_plain(self, int code, message_id, sent_at, episode_id, tuple values)

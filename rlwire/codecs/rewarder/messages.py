@@ -216,7 +216,7 @@ class _Text(Struct):
     body: Any = None
 
 
-_FREQUENT: Final = {EnvObservation: 1, AgentAction: 2, EnvReward: 3}  # their codes for `texts`
+FREQUENT: Final = {EnvObservation: 1, AgentAction: 2, EnvReward: 3}  # their codes for `texts`
 _SHARED: Final = len(RewarderMessage.__struct_fields__)
 _MEMBERS: Final = ("method", "headers", "body")
 _KNOWN: Final = (
@@ -273,18 +273,8 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
         DecodeError: the text is not a message; the error has the method, and the offset or path.
         LimitExceeded: the text exceeds one of the limits.
     """
-    return MessageCodec.of(limits).read(buffer)
-
-
-def _read(data: bytes, limits: Limits) -> RewarderMessage:
-    try:
-        text = _decode(data)
-        headers, body = text.headers, text.body
-        if headers is not None and body is not None:
-            return _message(_KINDS[type(text)], headers, body)
-    except (msgspec.DecodeError, DecodeError, UnicodeDecodeError, RecursionError, TypeError):
-        pass
-    return _decode_any(data, limits)
+    codec = MessageCodec.of(limits)
+    return codec.decode(codec.values(buffer)) if is_binary(buffer) else codec.read_text(buffer)
 
 
 def is_binary(message: Buffer) -> bool:
@@ -320,6 +310,7 @@ class MessageCodec:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._plain = limits.message if limits.depth >= _DEEPEST else 0  # bytes of a plain text
         self._encoder = msgpack.Encoder(align=True, limits=limits)
         self._copies = msgpack.Decoder(copy=True, limits=limits)
         self._views = msgpack.Decoder(copy=None, limits=limits)
@@ -329,11 +320,17 @@ class MessageCodec:
         """Return the codec of these limits."""
         return _CODEC if limits is DEFAULT else _codec_of(limits)  # hashing is slow
 
-    def read(self, buffer: Buffer) -> RewarderMessage:
-        """Return a message of either form; raises as the function `decode`."""
-        if is_binary(buffer):
-            return self.decode(self.values(buffer))
-        return _read(bounded(buffer, self._limits), self._limits)
+    def read_text(self, buffer: Buffer) -> RewarderMessage:
+        """Return the message in a JSON text; raises as the function `decode`."""
+        data = bounded(buffer, self._limits)
+        try:
+            text = _decode(data)
+            headers, body = text.headers, text.body
+            if headers is not None and body is not None:
+                return _message(_KINDS[type(text)], headers, body)
+        except (msgspec.DecodeError, DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+            pass
+        return _decode_any(data, self._limits)
 
     def write(
         self, message: RewarderMessage, sent_at: float | None, message_id: int | str | None
@@ -346,7 +343,7 @@ class MessageCodec:
         sent = sent if sent_at is None else sent_at
         number = number if message_id is None else message_id
         kind = type(message)
-        code = _FREQUENT.get(kind)
+        code = FREQUENT.get(kind)
         if code and parent is None and runtime is None and not (others or fields or members):
             data = self.write_plain(code, number, sent, episode_id, own)
             if data is not None:
@@ -379,10 +376,7 @@ class MessageCodec:
     ) -> bytes | None:
         """Return the JSON of a message's values if they are plain, as `texts` says, else None."""
         data = write_text(code, message_id, sent_at, episode_id, values)
-        limits = self._limits
-        if data is None or len(data) > limits.message or limits.depth < _DEEPEST:
-            return None
-        return data
+        return None if data is None or len(data) > self._plain else data
 
     def encode_step(
         self, step: tuple[Any, ...], sent_at: float, message_id: int

@@ -1,5 +1,6 @@
 from typing import Any
 
+def with_id(text: bytes, number: int) -> bytes: ...
 def write_text(
     code: int, number: Any, sent_at: Any, episode_id: Any, values: tuple[Any, ...]
 ) -> bytes | None: ...

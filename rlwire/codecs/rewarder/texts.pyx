@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcpy, strlen
+from libc.string cimport memcpy, strlen, strstr
 
 cimport numpy as cnp
 
@@ -75,6 +75,16 @@ cdef uint8_t *_put_events(uint8_t *to, const uint8_t *end, events):
             before = b","
         before = b"],["
     return _put(to, b"]]}}") if events else NULL
+
+
+cpdef bytes with_id(bytes text, int64_t number):
+    """Return a text with this number as its message id, in place of one of one digit."""
+    cdef uint8_t[24] digits
+    cdef uint8_t *end = rlw_put_number(digits, <rlw_number> RLW_INT64, &number, -1)
+    cdef const char *start = PyBytes_AS_STRING(text)
+    # The first match is the header: only the method and `sent_at` come before it.
+    cdef const char *at = strstr(start, b'"message_id":') + strlen(b'"message_id":')
+    return start[:at - start] + (<char *> digits)[:end - digits] + text[at + 1 - start:]
 
 
 cpdef bytes write_text(int code, number, sent_at, episode_id, tuple values):

@@ -318,18 +318,18 @@ class RewarderClientSession(RewarderSession):
         """
         if self._ended:
             return []
-        self._binary = self._binary or is_binary(message)
         try:
             if self._taken is not None:  # it came first
                 self._add(self.episodes.current, self._codec.decode(self._taken))
                 self._taken = None
-            if self.takes_step and is_binary(message):
+            if is_binary(message):
+                self._binary = True
                 values = self._codec.values(message)
-                if self._take(values):
+                if self.takes_step and self._take(values):
                     return [values]
                 decoded = self._numbered(self._codec.decode(values))
             else:
-                decoded = self._decode(message)
+                decoded = self._numbered(self._codec.read_text(message))
             events = _HANDLERS[type(decoded)](self, decoded)
         except RlwireError:
             self._end()
@@ -407,7 +407,7 @@ class RewarderClientSession(RewarderSession):
         if kind is EnvText:
             episode.add_text(message.text)
         if kind is EnvObservation or kind is EnvStep:
-            episode.add_observation(message.observation)
+            episode.step.observation, episode.has_news = message.observation, True
         if kind is EnvReward or kind is EnvStep:
             episode.add_reward(message.reward, message.done, message.info)
         if message.sent_at is not None:

@@ -1,7 +1,6 @@
 # Types for rules.py, which is compiled.
-cimport cython
-
 from rlwire.codecs.rewarder.messages cimport MessageCodec
+from rlwire.codecs.rewarder.texts cimport with_id
 from rlwire.sessions.layer cimport Layer
 
 
@@ -14,16 +13,15 @@ cdef class RewarderSession(Layer):
     cdef bint _opening, _ended, _has_output
 
     cpdef list _write(self, message)
-    cpdef object _decode(self, data)
     cdef object _numbered(self, message)
     cdef bint _is_next(self, list values)
 
 
 cdef class Push:
-    cdef readonly object episode_id, size
-    cdef bytes _head, _tail
+    cdef readonly object episode_id
+    cdef readonly Py_ssize_t size
+    cdef bytes _text, _tail
     cdef object _write_text
     cdef bytes _binary
 
-    @cython.locals(codec=MessageCodec, data=bytes)
     cpdef _write(self, message, sent_at, limits)

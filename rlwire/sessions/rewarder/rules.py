@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from rlwire.codecs._json import bounded
 from rlwire.codecs.rewarder import EnvObservation, RewarderMessage, decode, encode_binary
 from rlwire.codecs.rewarder.messages import MessageCodec
+from rlwire.codecs.rewarder.texts import with_id
 from rlwire.codecs.websocket.frames import Binary
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -23,7 +24,7 @@ _RUNS: Final = 64  # of ids that are remembered
 _UNCHECKED: Final = 1 << 20  # bytes of a push that is within the default limits
 _PLACE: Final = 2**63 - 1  # takes 8 bytes in MessagePack, as an id's place
 _BEFORE: Final = 3  # bytes before them: the list's head, an index and the type
-_JOINED: Final = 1024  # bytes of the longest tail that is copied, not sent as its own buffer
+_JOINED: Final = 1024  # bytes of the longest text that is copied, not sent as two buffers
 
 EpisodeKey: TypeAlias = tuple[int, ...]
 """An episode id's numbers, for comparison."""
@@ -122,9 +123,6 @@ class RewarderSession(Layer):
         self._has_output = self.closed
         return out
 
-    def _decode(self, data: Buffer) -> Any:
-        return self._numbered(self._codec.read(data))
-
     def _is_next(self, values: list[Any]) -> bool:
         """Return whether the id of a binary message follows the last one, and is new."""
         return values[1] == self._received + 1 and values[1] < self._next_run
@@ -176,15 +174,15 @@ class Push:
 
     def __init__(
         self,
-        message: RewarderMessage,
+        message: Any,  # or a tuple of an episode id and JSON, whose message id is 0
         sent_at: float,
         limits: Limits = DEFAULT,
         *,
         arrays: bool = False,
         text: bool = True,
     ) -> None:
-        self.episode_id = message.episode_id
-        self._tail = b""
+        self.episode_id = message[0] if type(message) is tuple else message.episode_id
+        self._text = self._tail = b""
         self._binary: bytes | None = None
         if arrays and isinstance(message, EnvObservation):
             parts = encode_binary(message, sent_at, _PLACE, limits)
@@ -198,26 +196,25 @@ class Push:
         if text:
             self._write_text()
 
-    def _write(self, message: RewarderMessage, sent_at: float, limits: Limits) -> None:
+    def _write(self, message: Any, sent_at: float, limits: Limits) -> None:
         codec = MessageCodec.of(limits)
-        data = codec.write(message, sent_at, 0)
-        self.size = size = len(data)
+        text = message[1] if type(message) is tuple else codec.write(message, sent_at, 0)
+        self.size = size = len(text)
         if size - 1 + _LONGEST > limits.message:
             raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
         if size > _UNCHECKED:
-            bounded(data, limits)  # as clients with these limits do
-        # The first match is the header: only the method and `sent_at` come before it.
-        gap = data.index(_ID) + len(_ID)
-        self._head, self._tail = data[:gap], data[gap + 1 :]
+            bounded(text, limits)  # as clients with these limits do
+        self._text = text
+        if size > _JOINED:
+            end = text.index(_ID) + len(_ID) + 1  # of the id
+            self._text, self._tail = text[:end], text[end:]
 
     def numbered(self, number: int, arrays: bool = False) -> Sequence[Buffer]:
         """Return the message with this id; a long one as two buffers, the second shared."""
         if arrays and self._binary is not None:
             head, rest = self._binary[:_BEFORE], memoryview(self._binary)[_BEFORE + 8 :]
             return Binary((head + number.to_bytes(8, "big"), rest))
-        if not self._tail:
+        if not self._text:
             self._write_text()
-        tail = self._tail
-        if len(tail) <= _JOINED:
-            return [b"%b%d%b" % (self._head, number, tail)]
-        return [b"%b%d" % (self._head, number), tail]
+        text = with_id(self._text, number)
+        return [text, self._tail] if self._tail else [text]

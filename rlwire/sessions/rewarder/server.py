@@ -30,6 +30,7 @@ from rlwire.codecs.rewarder import (
     is_binary,
 )
 from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS, STEPS, VERSION
+from rlwire.codecs.rewarder.messages import FREQUENT, MessageCodec
 from rlwire.codecs.websocket.frames import Binary
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import (
@@ -90,6 +91,7 @@ class Runtime:
         self.wall = wall
         self.limits = DEFAULT if limits is None else limits
         self.guarded = password is not None
+        self._codec = MessageCodec.of(self.limits)
         self._password = password
         self._lock = threading.Lock()
         self.active: RewarderServerSession | None = None
@@ -140,10 +142,7 @@ class Runtime:
         return self.status.with_headers(episode_id=episode_id, extra_body=about, **given)
 
     def push(self, event: RewarderMessage, *, arrays: bool = False, text: bool = True) -> Push:
-        """Encode a push for `RewarderServerSession.send`, by default of the current episode.
-
-        `arrays` and `text` are `Push`'s.
-        """
+        """Encode a push, by default of the current episode; `arrays` and `text` are `Push`'s."""
         if type(event) not in _PUSHES:
             raise LocalProtocolError(f"{name_of(event)} cannot be sent to all connections")
         episode_id, current = event.episode_id, self.status.episode_id
@@ -152,6 +151,16 @@ class Runtime:
         elif episode_id != current:
             _own_key(episode_id)
         return Push(event, self.wall(), self.limits, arrays=arrays, text=text)
+
+    def push_values(self, kind: Any, values: tuple[Any, ...], episode_id: str | None) -> Push:
+        """Return `push` of an observation, action or reward; plain ones are encoded quickly."""
+        current = self.status.episode_id
+        episode_id = episode_id or current
+        if episode_id == current:
+            text = self._codec.write_plain(FREQUENT[kind], 0, self.wall(), current, values)
+            if text is not None:
+                return Push((current, text), 0.0, self.limits)
+        return self.push(kind(*values, episode_id=episode_id))
 
     def connect(
         self, authorization: str | None = None, observer: str | None = None
@@ -342,14 +351,14 @@ class RewarderServerSession(RewarderSession):
         if self._ended:
             return []
         try:
-            if self.takes_action and is_binary(message):
+            if is_binary(message):
                 values = self._codec.values(message)
-                if self._is_short(values):
+                if self.takes_action and self._is_short(values):
                     self._received = values[1]
                     return [(values[1], *values[4][0])]  # type: ignore[list-item]
                 decoded = self._numbered(self._codec.decode(values))
             else:
-                decoded = self._decode(message)
+                decoded = self._numbered(self._codec.read_text(message))
         except RlwireError:
             self._ended = True
             self.release()

@@ -149,10 +149,6 @@ class EpisodeBuffer:
             self._text_size -= len(texts.popleft())
             self.step.dropped += 1
 
-    def add_observation(self, observation: Any) -> None:
-        self.step.observation = observation
-        self.has_news = True
-
     def describe(self, env_state: str | None, info: Any = None) -> None:
         """Set the environment's state; the first of an episode is no change."""
         step = self.step

@@ -32,6 +32,7 @@ from rlwire.errors import (
 )
 from rlwire.sessions.rewarder.client import (
     PING_TIMEOUT,
+    PUSHES,
     RESET_TIMEOUT,
     RequestDone,
     RewarderClientSession,
@@ -39,6 +40,7 @@ from rlwire.sessions.rewarder.client import (
 )
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.transports.forking import not_ours, track
+from rlwire.transports.interface import NOTHING
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, driven
@@ -168,8 +170,6 @@ class RewarderClientBase(PushClient, ClientBase):
             del self._refused[:-_KEPT]
         elif done.request in self._replies:
             self._replies[done.request] = outcome
-        else:
-            return
         self._wake()
 
     def _end(self, error: Exception) -> None:
@@ -505,24 +505,21 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
                 self._stepping.resume(None)
 
     def _listen(self, connection: Any) -> None:
-        def receive(event: Any) -> None:
-            self._receive(event)
+        def answer(event: Any) -> Any:
+            if type(event) not in PUSHES or not self._greeted:
+                self._receive(event)
             self._wake()
+            return NOTHING
 
-        def close() -> None:
-            self._end(ConnectionClosed(f"{self._peer()}: connection closed"))
-
+        closed = ConnectionClosed(f"{self._peer()}: connection closed")
         self._stepping = Waiter(asyncio.get_running_loop())
         self._transmit = connection.post
-        connection.serve(PushHandler(receive, close), self._end)
+        connection.serve(PushHandler(answer, partial(self._end, closed)), self._end)
 
     def _wake(self) -> None:
         stepping = self._stepping
-        if (
-            stepping is not None
-            and stepping.waiting
-            and (self.session.has_news or self._has_errors())
-        ):
+        news = self.session.has_news or self._has_errors()
+        if stepping is not None and stepping.waiting and news:
             stepping.resume(None)
         for waiter in self._waiters:
             if not waiter.done():

@@ -8,7 +8,6 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from rlwire.codecs.rewarder import AgentAction
 from rlwire.codecs.rewarder.infos import ERROR as ERROR
 from rlwire.codecs.rewarder.infos import SPACES, TERMINATED, TRUNCATED
 from rlwire.environments.endpoint import Endpoint, Outcome
@@ -118,7 +117,7 @@ class RewarderEndpoint(Endpoint):
         self._finish = self._step
         if self._ended is None:
             try:
-                self.client.send(AgentAction([(ACTION, encoded)]))
+                self.client.act([(ACTION, encoded)])
             except _LOST as error:  # `finish` reports it
                 self._lost = str(error)
                 if self._watched:  # its file may be closed: there is nothing to watch

@@ -29,7 +29,6 @@ from rlwire.codecs.rewarder import (
     EnvText,
     ReplyEnvReset,
     ReplyError,
-    RewarderMessage,
 )
 from rlwire.codecs.rewarder.infos import OPTIONS, restore_arrays
 from rlwire.codecs.websocket.handshake import UpgradeRequest
@@ -49,6 +48,7 @@ from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.interface import NOTHING
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.universe.options import PASSWORD, RewarderServerOptions
 from rlwire.universe.push_client import PushHandler
@@ -217,27 +217,27 @@ class RewarderServer(StreamServer):
         if type(value) is not int or abs(value) >= 1 << 1023:
             value = real(value, "the reward")
         given = value, done is not False and flag(done, "done"), dict(info or {})
-        self._push(EnvReward(*given, episode_id=episode_id or self._runtime.status.episode_id))
+        self._connections.send(self._runtime.push_values(EnvReward, given, episode_id), wait=True)
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
         """Push a text to all clients; see `reward`."""
         if not isinstance(text, str):
             raise TypeError(f"text must be str, not {type(text).__name__}")
-        self._push(EnvText(str(text), episode_id=episode_id or self._runtime.status.episode_id))
+        push = self._runtime.push(EnvText(str(text), episode_id=episode_id or None))
+        self._connections.send(push, wait=True)
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
         """Push an observation to all clients, an array or a value for JSON; see `reward`.
 
         Tuples arrive as lists. EncodeError for what JSON lacks, such as bytes and dates.
         """
-        episode_id = episode_id or self._runtime.status.episode_id
-        event = EnvObservation(observation, episode_id=episode_id)
         arrays, clients = len(self._connections.arrays), len(self._connections.clients)
-        push = self._runtime.push(event, arrays=arrays > 0, text=arrays < clients)
+        if arrays:
+            event = EnvObservation(observation, episode_id=episode_id or None)
+            push = self._runtime.push(event, arrays=True, text=arrays < clients)
+        else:
+            push = self._runtime.push_values(EnvObservation, (observation,), episode_id)
         self._connections.send(push, wait=True)
-
-    def _push(self, event: RewarderMessage) -> None:
-        self._connections.send(self._runtime.push(event), wait=True)
 
     def describe(
         self, *, env_id: str | None = None, env_state: str | None = None, fps: float | None = None
@@ -356,7 +356,7 @@ class RewarderServer(StreamServer):
         with self._lock:
             self._counts[name] += number
 
-    def _receive(self, client: AsyncConnection, event: Any) -> None:
+    def _receive(self, client: AsyncConnection, event: Any) -> Any:
         """Process an action or a reset, in the thread that has received it."""
         if type(event) is tuple:  # of a borrower that could not answer a ping
             number, *action = event
@@ -365,12 +365,12 @@ class RewarderServer(StreamServer):
             self._connections.actions += 1  # before a client can hold its step
             if self._on_action is not None:
                 self._on_action(event)
-                return
+                return NOTHING
             with self._input:
                 self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
                 self._actions.append(event)
                 self._input.notify_all()
-            return
+            return NOTHING
         stack: Any = client.session
         if stack.inner.arrays:
             stack.outer.accept_binary()
@@ -387,6 +387,7 @@ class RewarderServer(StreamServer):
             self._input.notify_all()
         if late is not None:
             self.refuse(late, f"more than {_RESETS} resets are pending")
+        return NOTHING
 
     def _run(self) -> Running:
         player = self.player

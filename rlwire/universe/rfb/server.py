@@ -20,7 +20,7 @@ from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import FrameEncoder, Input, NumberedFrame, RfbServerSession
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import Recording
+from rlwire.transports.interface import NOTHING, Recording
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.universe.options import RfbServerOptions
 from rlwire.universe.push_client import PushHandler
@@ -149,7 +149,7 @@ class ViewerService(Service[AsyncConnection]):
         self._log.info("%s: connected, %s", viewer.peer, can)
         return PushHandler(lambda event: self.receive(viewer, event), lambda: self._remove(viewer))
 
-    def receive(self, viewer: Viewer, event: Input) -> None:
+    def receive(self, viewer: Viewer, event: Input) -> object:
         self.counts["inputs"] += 1
         if self.display.on_input is not None:
             try:
@@ -158,6 +158,7 @@ class ViewerService(Service[AsyncConnection]):
                 raise
             except BaseException:
                 self._log.exception("%s: on_input failed at %r", viewer.peer, event)
+        return NOTHING
 
     def _remove(self, viewer: Viewer) -> None:
         self.viewers.discard(viewer)

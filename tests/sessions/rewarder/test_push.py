@@ -7,6 +7,7 @@ from rlwire.codecs import rewarder as r
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.rules import Push
+from rlwire.sessions.rewarder.server import Runtime
 
 SENT_AT = 1479493678.1937323
 IDS = (0, 7, 10, 99_999, 2**63 - 1)
@@ -55,3 +56,20 @@ def test_encoded_push_can_be_sent_with_any_id():
     assert len(b"".join(push.numbered(2**63 - 1))) == longest
     with pytest.raises(LimitExceeded, match="message"):
         Push(message, sent_at=SENT_AT, limits=Limits(message=longest - 1))
+
+
+def test_push_of_values_is_that_of_their_message():
+    status = r.EnvDescribe("x", "running", 60, episode_id="1.2")
+    runtime = Runtime(status, clock=lambda: 0.0, wall=lambda: SENT_AT, password=None)
+    for kind, *values in (
+        (r.EnvObservation, np.array([0.5, 2], np.float32)),
+        (r.EnvObservation, np.arange(5000)),
+        (r.EnvObservation, {"a": [1, None]}),
+        (r.EnvReward, -0.5, True, {}),
+        (r.EnvReward, 2**70, False, {"n": 1}),
+    ):
+        for episode_id in None, "1.2", "1.1":
+            push = runtime.push_values(kind, tuple(values), episode_id)
+            other = runtime.push(kind(*values, episode_id=episode_id))
+            assert (push.episode_id, push.size) == (other.episode_id, other.size)
+            assert push.numbered(123456) == other.numbered(123456)
