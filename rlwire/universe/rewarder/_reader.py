@@ -240,7 +240,7 @@ class Reader:
         self._unread_sends = 0
         if event is not NOTHING:
             self._receive(event)
-        if core.waiting or core.more or not (event is NOTHING or core.idle()):
+        if core.sending or core.more or not (event is NOTHING or core.idle()):
             self._process(None)
         return event
 

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -147,9 +148,14 @@ class ViewerService(Service[AsyncConnection]):
         self.counts["connections"] += 1
         can = "view only" if viewer.view_only else "viewer"
         self._log.info("%s: connected, %s", viewer.peer, can)
-        return PushHandler(lambda event: self.receive(viewer, event), lambda: self._remove(viewer))
 
-    def receive(self, viewer: Viewer, event: Input) -> object:
+        def answer(event: Any) -> Any:
+            self.receive(viewer, event)
+            return NOTHING
+
+        return PushHandler(answer, lambda: self._remove(viewer))
+
+    def receive(self, viewer: Viewer, event: Input) -> None:
         self.counts["inputs"] += 1
         if self.display.on_input is not None:
             try:
@@ -158,7 +164,6 @@ class ViewerService(Service[AsyncConnection]):
                 raise
             except BaseException:
                 self._log.exception("%s: on_input failed at %r", viewer.peer, event)
-        return NOTHING
 
     def _remove(self, viewer: Viewer) -> None:
         self.viewers.discard(viewer)
