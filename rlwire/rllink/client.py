@@ -9,17 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlwire._options import with_options
-from rlwire.codecs.rllink import (
-    Episode,
-    Episodes,
-    EpisodesAndGetState,
-    GetConfig,
-    GetState,
-    Message,
-    Ping,
-    SetConfig,
-    SetState,
-)
+from rlwire.codecs import rllink
 from rlwire.errors import LocalProtocolError, RemoteProtocolError
 from rlwire.rllink.options import RLlinkClientOptions
 from rlwire.sessions.rllink import RLlinkClientSession
@@ -42,8 +32,8 @@ class RLlinkClientBase(waits.ClientBase):
         self.address, self._options, _ = options.dialing("rllink")
         session = {"form": options.form, "token": options.auth, "limits": options.limits}
         self._session_options: dict[str, Any] = session
-        self.config: SetConfig | None = None
-        self.weights: SetState | None = None
+        self.config: rllink.SetConfig | None = None
+        self.weights: rllink.SetState | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
@@ -64,27 +54,27 @@ class RLlinkClientBase(waits.ClientBase):
         self._connection = self._count(connection)
         self.weights = None  # a restarted trainer counts from the start
         try:
-            yield from self._ask(Ping())
+            yield from self._ask(rllink.Ping())
         except BaseException:
             yield from close_and_wait(connection)
             raise
 
     @driven
-    def get_config(self) -> Waits[SetConfig]:
+    def get_config(self) -> Waits[rllink.SetConfig]:
         """Return the server's config, such as the steps per batch; errors as in `send`."""
-        config: SetConfig = yield from self._ask(GetConfig())
+        config: rllink.SetConfig = yield from self._ask(rllink.GetConfig())
         self.config = config
         return config
 
     @driven
-    def get_state(self) -> Waits[SetState]:
+    def get_state(self) -> Waits[rllink.SetState]:
         """Return the server's weights; errors as in `send`."""
-        return (yield from self._ask(GetState()))
+        return (yield from self._ask(rllink.GetState()))
 
     @driven
     def send(
-        self, episodes: Sequence[Episode], *, wait: bool | None = None
-    ) -> Waits[SetState | None]:
+        self, episodes: Sequence[rllink.Episode], *, wait: bool | None = None
+    ) -> Waits[rllink.SetState | None]:
         """Send episodes; if `wait`, return new weights.
 
         Args:
@@ -101,18 +91,18 @@ class RLlinkClientBase(waits.ClientBase):
             ConnectionClosed, OSError: the connection is lost; the request may be lost too.
         """
         request = self._request(episodes, wait)
-        if type(request) is EpisodesAndGetState:
+        if type(request) is rllink.EpisodesAndGetState:
             return (yield from self._ask(request))
         return (yield self._connected().send(request))
 
-    def _request(self, episodes: Sequence[Episode], wait: bool | None) -> Message:
+    def _request(self, episodes: Sequence[rllink.Episode], wait: bool | None) -> rllink.Message:
         if wait is None:
             wait = self.config is None or self.config.force_on_policy is not False
         number = None if self.weights is None else self.weights.weights_seq_no
-        kind = EpisodesAndGetState if wait else Episodes
+        kind = rllink.EpisodesAndGetState if wait else rllink.Episodes
         return kind(list(episodes), None, number)
 
-    def _ask(self, request: Message) -> Waits[Any]:
+    def _ask(self, request: rllink.Message) -> Waits[Any]:
         try:
             return self._newest((yield self._connected().exchange(request)))
         except BaseException as error:
@@ -120,7 +110,7 @@ class RLlinkClientBase(waits.ClientBase):
             raise
 
     def _newest(self, reply: Any) -> Any:
-        if isinstance(reply, SetState):
+        if isinstance(reply, rllink.SetState):
             held = self.weights
             # Servers that do not count weights send 0.
             if held is not None and 0 < reply.weights_seq_no < held.weights_seq_no:
@@ -150,11 +140,13 @@ class Client(Blocking, RLlinkClientBase):
 
     _open = staticmethod(tcp.connect)
 
-    def send(self, episodes: Sequence[Episode], *, wait: bool | None = None) -> SetState | None:
+    def send(
+        self, episodes: Sequence[rllink.Episode], *, wait: bool | None = None
+    ) -> rllink.SetState | None:
         """Send episodes, as `RLlinkClientBase.send` does; its generator takes longer."""
         request = self._request(episodes, wait)
         connection = self._connection or self._connected()
-        if type(request) is Episodes:
+        if type(request) is rllink.Episodes:
             return connection.send(request)
         try:
             return self._newest(connection.exchange(request))

@@ -14,16 +14,7 @@ from time import monotonic
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from rlwire._options import given, with_options
-from rlwire.codecs.rllink import (
-    Episodes,
-    EpisodesAndGetState,
-    GetConfig,
-    GetState,
-    Message,
-    Pong,
-    SetConfig,
-    SetState,
-)
+from rlwire.codecs import rllink
 from rlwire.limits import DEFAULT
 from rlwire.rllink.options import BacklogOptions, RLlinkLearnerOptions, RLlinkServerOptions
 from rlwire.serving.serving import Service, StreamServer
@@ -63,7 +54,7 @@ class Server(StreamServer):
         if options.auth == "":
             raise ValueError("auth= is empty: it would accept clients without a token")
         session = {"token": options.auth, "limits": options.limits or DEFAULT}
-        config = SetConfig() if options.config is None else options.config
+        config = rllink.SetConfig() if options.config is None else options.config
         self._exchange = _RLlinkService(session, config, options.backlog)
         super().__init__(self._exchange, options, workers="threads")
 
@@ -75,7 +66,7 @@ class Server(StreamServer):
         """
         return self._exchange.sample(timeout)
 
-    def set_state(self, state: SetState) -> None:
+    def set_state(self, state: rllink.SetState) -> None:
         """Set the weights, and send them to the clients whose episodes were sampled."""
         self._exchange.set_state(state)
 
@@ -97,7 +88,9 @@ class Server(StreamServer):
 class _RLlinkService(Service[Connection]):
     """Exchanges clients' episodes for the trainer's weights; the handler of all connections."""
 
-    def __init__(self, session_options: dict[str, Any], config: SetConfig, backlog: int) -> None:
+    def __init__(
+        self, session_options: dict[str, Any], config: rllink.SetConfig, backlog: int
+    ) -> None:
         self.config = config
         self.log = RateLimitedLog(logger)
         self._session_options = session_options
@@ -106,8 +99,8 @@ class _RLlinkService(Service[Connection]):
         # Notified when the queue has grown, or the server stops.
         self._changed = threading.Condition(self._lock)
         self._running = False
-        self.state: SetState | None = None
-        self._queue: list[tuple[Episodes, DeferredReply | None]] = []
+        self.state: rllink.SetState | None = None
+        self._queue: list[tuple[rllink.Episodes, DeferredReply | None]] = []
         self._waiting: list[DeferredReply] = []  # for the next weights; not those in the queue
         self._held: list[DeferredReply] = []  # of clients over the backlog
         # Of a `LearnerServer`, for one thread at a time: sets the weights; returns whether it did.
@@ -188,8 +181,8 @@ class _RLlinkService(Service[Connection]):
                 self._changed.notify_all()
         return self.state if learned else NOTHING
 
-    def set_state(self, state: SetState) -> None:
-        if not isinstance(state, SetState):
+    def set_state(self, state: rllink.SetState) -> None:
+        if not isinstance(state, rllink.SetState):
             raise TypeError(f"learn() and set_state() need a SetState, not {type(state).__name__}")
         with self._lock:
             self.state = state
@@ -211,14 +204,14 @@ class _RLlinkService(Service[Connection]):
             if reply is not None:
                 self._waiting.append(reply)
 
-    def answer(self, message: Message) -> Any:
+    def answer(self, message: rllink.Message) -> Any:
         """Return the reply; deferred without weights yet, or `NOTHING` over the backlog."""
-        if not isinstance(message, Episodes):
-            if isinstance(message, GetState):
+        if not isinstance(message, rllink.Episodes):
+            if isinstance(message, rllink.GetState):
                 with self._lock:
                     return self._weights()
-            return self.config if isinstance(message, GetConfig) else Pong()
-        waits = isinstance(message, EpisodesAndGetState)
+            return self.config if isinstance(message, rllink.GetConfig) else rllink.Pong()
+        waits = isinstance(message, rllink.EpisodesAndGetState)
         episodes = message.episodes
         with self._lock:
             if self._is_stale(message):
@@ -245,18 +238,18 @@ class _RLlinkService(Service[Connection]):
                 self._changed.notify_all()
         return self._learn(episodes) if learns else reply
 
-    def failure(self, message: Message, error: Exception) -> NoReturn:
+    def failure(self, message: rllink.Message, error: Exception) -> NoReturn:
         """Close the connection: RLlink has no error message for a reply that cannot be sent."""
         raise error
 
     def close(self) -> None:
         """Keep a disconnected client's episodes in the queue."""
 
-    def _is_stale(self, message: Episodes) -> bool:
+    def _is_stale(self, message: rllink.Episodes) -> bool:
         made = message.weights_seq_no
         return made is not None and made < self._newest
 
-    def _leave_out(self, message: Episodes) -> int:
+    def _leave_out(self, message: rllink.Episodes) -> int:
         steps = message.timesteps or 0
         self._stale += steps
         self.log.info(
@@ -265,7 +258,7 @@ class _RLlinkService(Service[Connection]):
         )  # fmt: skip
         return steps
 
-    def _weights(self) -> SetState | DeferredReply:
+    def _weights(self) -> rllink.SetState | DeferredReply:
         """Return the weights, or a reply for the first ones; called with the lock."""
         if self.state is not None:
             return self.state
@@ -286,10 +279,10 @@ def _set_all(replies: list[DeferredReply], value: Any) -> None:
 class Learner(Protocol):
     """A learning algorithm, for `LearnerServer`."""
 
-    def get_state(self) -> SetState:
+    def get_state(self) -> rllink.SetState:
         """Return the initial weights; called once, before `learn`."""
 
-    def learn(self, episodes: list[Any]) -> SetState | None:
+    def learn(self, episodes: list[Any]) -> rllink.SetState | None:
         """Learn from episodes; return new weights, or None to keep the current ones.
 
         One call at a time, in any of the server's threads.
@@ -312,7 +305,7 @@ class LearnerServer(Server):
         for name in ("get_state", "learn"):
             if not callable(getattr(learner, name, None)):
                 raise TypeError(f"a learner needs {name}(); {type(learner).__name__} has none")
-        config = SetConfig(options.steps, options.on_policy)
+        config = rllink.SetConfig(options.steps, options.on_policy)
         super().__init__(config=config, **given(options, BacklogOptions))
         self._learner = learner
         self._worker: Worker | None = None

@@ -160,6 +160,10 @@ HOSTILE = {
     "dm_env_rpc broadcasts": (d.decode_request, world([broadcast(np.float64(1), PART // 8)] * 2)),
     "dm_env_rpc varints": settings(np.ones(PART // 8, np.int64), 2),
     "dm_env_rpc texts": settings(np.array(["", "x" * (PART // 8)]), 2),
+    "dm_env_rpc broadcast texts that end in NUL": (
+        d.decode_request,
+        world([broadcast("ab", PART // 8).replace(b"ab", b"a\0")] * 2),
+    ),
     "dm_env_rpc scalar texts": settings("x" * 50_000, 6),
     "dm_env_rpc same name": (
         d.decode_request,

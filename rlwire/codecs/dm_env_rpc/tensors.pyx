@@ -740,6 +740,7 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptio
     cdef uint32_t *to
     cdef int i, dims = <int> tensor.dims
     cdef bint single = tensor.count != tensor.total, ends_in_nul = False
+    cdef list texts = []
     rlw_tensor_items_init(&items, tensor)
     while rlw_tensor_next(&items, &data, &size):
         _check_text(data, size, start, options)
@@ -764,26 +765,24 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptio
         raise over_budget(&options.budget, 4 * width, tensor.at - start, "")
     for i in range(dims):
         shape[i] = <cnp.npy_intp> tensor.shape[i]
-    if ends_in_nul:
-        if not afford(&options.budget, ITEM * tensor.count):
-            raise over_budget(&options.budget, ITEM * tensor.count, tensor.at - start, "")
-        texts = []
-        rlw_tensor_items_init(&items, tensor)
-        while rlw_tensor_next(&items, &data, &size):
-            texts.append(read_text(data, size, start, options))
-        array = new_array(<cnp.dtype> _DTYPES[RLW_TENSOR_PROTO], dims, shape)
-        (<object> array).flat = texts
-        return array
-    array = new_array(<cnp.dtype> rlw_text_descr(width), 0 if single else dims, shape)
+    if ends_in_nul and not afford(&options.budget, ITEM * tensor.count):
+        raise over_budget(&options.budget, ITEM * tensor.count, tensor.at - start, "")
+    array = new_array(<cnp.dtype> (_DTYPES[RLW_TENSOR_PROTO] if ends_in_nul
+                                   else rlw_text_descr(width)), 0 if single else dims, shape)
     to = <uint32_t *> cnp.PyArray_DATA(array)
     rlw_tensor_items_init(&items, tensor)
     while count < tensor.count and rlw_tensor_next(&items, &data, &size):
-        length = rlw_utf8_to_ucs4(data, size, to, width)
-        memset(to + length, 0, 4 * (width - length))
-        to += width
+        if ends_in_nul:
+            texts.append(read_text(data, size, start, options))
+        else:
+            length = rlw_utf8_to_ucs4(data, size, to, width)
+            memset(to + length, 0, 4 * (width - length))
+            to += width
         count += 1
     if count != tensor.count:
         raise _changed(tensor, start)
+    if ends_in_nul:
+        (<object> array).flat = texts
     return _expand(array, tensor, shape, start, options) if single else array
 
 

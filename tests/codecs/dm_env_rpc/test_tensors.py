@@ -339,3 +339,11 @@ def test_decoder_rejects_tensors_over_the_limits():
     with pytest.raises(LimitExceeded, match="3 is over the limit items=2"):
         tensors.decode_tensor(messages, limits=Limits(items=2))
     raised(TypeError, tensors.decode_tensor, floats, limits=object())
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_text_that_ends_in_nul_fills_its_shape(copy):
+    wire = tensors.encode_tensor("ab").replace(b"ab", b"a\0") + b"\x7a\x02\x02\x03"
+    array = tensors.decode_tensor(wire, copy=copy)
+    assert array.shape == (2, 3)
+    assert array.tolist() == [["a\0"] * 3] * 2
