@@ -41,12 +41,12 @@ def has_ended(pid):
 
 
 def start(command, **options):
-    """Start a program that `end` ends, with all that it starts."""
+    """Start a program that `end` ends, with all that it starts in its own session."""
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
 def end(process):
-    """Kill a program and what it has started, and close its pipes.
+    """Kill a program and what it has started in its session, and close its pipes.
 
     A signal that the program handles may not end it.
     """

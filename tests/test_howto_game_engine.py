@@ -13,7 +13,7 @@ import pytest
 
 from rlwire.rllink import Server, SetConfig, SetState
 from tests.howtos import PAGES, ROOT, code, compiled
-from tests.programs import free_port, run, running
+from tests.programs import end, free_port, run, running, start
 
 _, COMPILE = code(PAGES["game_engine"], "sh")
 (TRAINER,) = code(PAGES["game_engine"])
@@ -119,9 +119,11 @@ def check_that_rllib_trains(program):
         players = 0
         while players < 2:  # until it listens
             assert trainer.poll() is None
-            started = stack.enter_context(running(player, stderr=subprocess.DEVNULL))
+            started = start(player, stderr=subprocess.DEVNULL)
             try:
                 started.wait(1)
+                end(started)
             except subprocess.TimeoutExpired:
+                stack.callback(end, started)
                 players += 1
         assert "balances: True" in trainer.communicate(timeout=500)[0]

@@ -126,6 +126,9 @@ def test_integers_of_a_list_in_json_stay_equal():
     for value in ([2**53 + 1, 0.5], [0.5, -(2**53) - 1], [2**64 + 1, 0], [[2**53, 0.5]], [2**64]):
         found = decode(encode(EnvObservation(value))).observation
         assert equal(found, value) or found.tolist() == value
+    for value in ([np.nan, 1], [[1, 2], [np.nan, 0]]):
+        found = decode(encode(EnvObservation(value))).observation
+        np.testing.assert_array_equal(found, np.array(value), strict=True)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -20,6 +20,9 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _NUMBERS: Final = frozenset((int, float))
 _LISTS: Final = frozenset((list,))
+_SCALARS: Final = (int, str, type(None))
+_DTYPES: Final = "?bBhHiIlLqQefd"
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _ANY: Final = 2**63  # no limit
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 _KINDS: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`$")
@@ -112,7 +115,7 @@ def array_of(value: list[Any], dtype: Any = None) -> Any:
     array = np.array(level)
     if array.dtype.hasobject:  # integers outside int64 and uint64
         array = np.array(level, np.float64)
-    if int in kinds and array.dtype.kind == "f" and array.tolist() != level:
+    if array.dtype.kind == "f" and any(type(n) is int and n != float(n) for n in level):
         return None  # a float64 would be another number
     return array.reshape(shape)
 
@@ -131,7 +134,7 @@ def _plain(value: Any) -> Any:
     """Return a value as one that msgspec can write."""
     if type(value) is np.ndarray and (text := text_of(value)) is not None:
         return msgspec.Raw(text)
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.char in "?bBhHiIlLqQefd":
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.char in _DTYPES:
         return as_array(value, "it").tolist()
     if isinstance(value, Mapping):
         return dict(value)
@@ -195,12 +198,8 @@ def check(value: Any, path: str, finite: bool = True, left: int = 500) -> None:
         array = as_array(value, "it", path) if hasattr(value, "__array__") else None
         if array is not None and array.dtype.kind in "OSUV":
             return check(array.tolist(), path, finite, left - 1)
-        try:
-            _encode(value)
-            known = array is not None or isinstance(value, (str, int, type(None)))
-        except (TypeError, ValueError):
-            known = False
-        if not known:
+        known = isinstance(value, _SCALARS) if array is None else array.dtype.char in _DTYPES
+        if not known or (isinstance(value, str) and _SURROGATE.search(value)):
             raise EncodeError(f"JSON cannot represent this {type(value).__name__}", path=path)
         if finite and array is not None and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])

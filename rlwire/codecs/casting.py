@@ -54,16 +54,19 @@ def _check_mask(array: NDArray[Any], what: str, path: str) -> None:
 
 def _check_items(items: Any, dtype: Any, what: str, path: str) -> None:
     """Raise EncodeError for masked items, and for integers that NumPy changes in a list's array."""
-    kinds = {*map(type, items)}
-    if kinds <= _FLOATS or (kinds <= _NUMBERS and dtype.kind not in "fc"):
+    kinds, real = {*map(type, items)}, dtype.kind in "fc"
+    if kinds <= _FLOATS or (kinds <= _NUMBERS and not real):
         return
+    low, high = exact_range(dtype) if real else (0, 0)
     for item in items:
         if isinstance(item, (list, tuple)):
             _check_items(item, dtype, what, path)
-        elif isinstance(item, (int, np.integer, np.ndarray)):
+        elif isinstance(item, np.ndarray) or (
+            real and isinstance(item, (int, np.integer)) and not low <= item <= high
+        ):
             array = np.asanyarray(item)
             _check_mask(array, what, path)
-            if dtype.kind in "fc" and array.dtype.kind in "iuO" and not keeps(array, dtype):
+            if real and array.dtype.kind in "iuO" and not keeps(array, dtype):
                 raise EncodeError(f"{what} has a value that does not fit {dtype}", path=path)
 
 

@@ -157,7 +157,7 @@ def _column(length: int, value: Any) -> NDArray[Any]:
     return np.empty((length, *one.shape), one.dtype)
 
 
-_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "efdg", int: "lq", bool: "?"}
+_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "efdg", int: "lqd", bool: "?"}
 """The dtypes of columns that accept a scalar, by their characters."""
 
 
@@ -166,7 +166,8 @@ def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
     if isinstance(columns, np.ndarray):
         same = type(value) is np.ndarray and value.dtype is columns.dtype
         same = same and value.shape == columns.shape[1:]
-        if same or (columns.ndim == 1 and columns.dtype.char in _TAKES.get(type(value), "")):
+        takes = columns.ndim == 1 and columns.dtype.char in _TAKES.get(type(value), "")
+        if same or (takes and (type(value) is not int or abs(value) <= 2**53)):
             columns[at] = value
             return
         one = as_array(value, _name(what))

@@ -31,7 +31,7 @@ def running(folder, *arguments, program=(sys.executable, "-m", "rlwire")):
         if process.poll() is None:
             process.terminate()  # which ends the others, too
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=30)
+                process.communicate(timeout=90)
         end(process)
 
 
