@@ -6,7 +6,7 @@ A group is a piece of work. Its first rival is the floor, to which the others ar
 from __future__ import annotations
 
 import functools
-import importlib.util
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,13 +53,12 @@ def group(
 @functools.cache
 def reference(name: str) -> ModuleType:
     """Import a module of tests/reference."""
-    path = Path(__file__).resolve().parent.parent / "tests" / "reference" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"rlwire_reference_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    root = str(Path(__file__).resolve().parent.parent)
+    sys.path.insert(0, root)  # rlwire has been imported, from where it is installed
+    try:
+        return importlib.import_module(f"tests.reference.{name}")
+    finally:
+        sys.path.remove(root)
 
 
 CARTPOLE = np.array([0.0273956, -0.00611216, 0.03585979, 0.0197368], np.float32)

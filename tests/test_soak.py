@@ -19,7 +19,6 @@ from rlwire.bench.processes import Cores, ServerProcess
 from rlwire.bench.rows import PROVIDERS, Exchange
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from rlwire.urls import parse_url
-from tests.programs import run
 
 pytest.importorskip("gymnasium")
 pytest.importorskip("hpack")
@@ -134,6 +133,8 @@ def soak(name, over):
     ("name", "over"), [*((name, "tcp") for name in KINDS), ("rlx", "shm"), ("dm_env_rpc", "unix")]
 )
 def test_server_memory_does_not_grow(name, over):
+    from tests.programs import run  # which this file as a program cannot
+
     # In a process that has nothing left over from other tests.
     command = [sys.executable, __file__, name, over]
     done = run(command, timeout=None)
