@@ -81,13 +81,11 @@ def test_seed_that_is_no_integer_is_a_type_error_before_it_is_sent(protocol, see
     mirror = Mirror(spaces.Discrete(2), spaces.Discrete(2))
     with contextlib.ExitStack() as stack:
         if protocol == "vector":
-            make = lambda: mirror  # noqa: E731
-            env = stack.enter_context(rlwire.make_vec(make, 2, workers=0))
+            env = stack.enter_context(rlwire.make_vec(lambda: mirror, 2, workers=0))
             raised(TypeError, env.reset, seed=[1, seed])
         else:
             env = stack.enter_context(made(protocol, mirror))
-        with pytest.raises(Exception, match=r"(?i)seed must be"):  # Gymnasium's own error for some
-            env.reset(seed=seed)
+        raised_with(TypeError, "seed must be an integer", env.reset, seed=seed)
 
 
 def test_entry_beyond_a_dict_space_is_named_with_the_space_and_a_remedy():
@@ -103,8 +101,8 @@ def test_entry_beyond_a_dict_space_is_named_with_the_space_and_a_remedy():
 def test_masked_pictures_and_masks_are_refused():
     picture = np.ma.array(np.zeros((8, 8, 3), np.uint8), mask=True)
     raised_with(EncodeError, "picture has masked", as_frame, picture)
-    make = lambda: Mirror(FLOATS, spaces.Discrete(2))  # noqa: E731
-    with rlwire.make_vec(make, 2, workers=0) as env:
+    mirror = Mirror(FLOATS, spaces.Discrete(2))
+    with rlwire.make_vec(lambda: mirror, 2, workers=0) as env:
         env.reset()
         mask = np.ma.array([True, False], mask=[True, False])
         raised_with(EncodeError, "reset_mask has masked", env.reset, options={"reset_mask": mask})

@@ -94,7 +94,7 @@ def decode(buffer: Buffer, limits: Limits) -> Any:
 
 
 def array_of(value: list[Any], dtype: Any = None) -> Any:
-    """Return a list of numbers, nested or not, as an equal array; None if there is none.
+    """Return a list of numbers, nested or not, as an array; None if no array is equal to it.
 
     Raises:
         OverflowError, FloatingPointError: a number is too large for the dtype.
