@@ -117,13 +117,14 @@ def test_xvnc_receives_keys_and_pointer_events():
         assert xev.await_line("keysym 0xff51, Left")
         client.key("Left", False)
         assert xev.await_line("keysym 0xff51, Left")
-        client.key("é", True)
-        assert xev.await_line("eacute")
-        client.key("é", False)
         client.pointer(100, 50, 4)
         assert xev.await_line("button 3")
         client.pointer(120, 60, 0)
         assert xev.await_line("button 3")
+        # Xvnc adds a key for this one. Xlib asks to hear of new keys at the first key that xev
+        # sees, and Xvnc has read that when it has answered two more events.
+        client.key("é", True)
+        assert xev.await_line("eacute")
 
 
 def test_rfb_client_follows_a_resized_desktop():
