@@ -100,11 +100,12 @@ class Waiting(running.deque):
         return found
 
 interrupted = []
-if sys.argv[1] == "before":
-    running.deque = Waiting
-else:
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(Raw(1, "w", closefd=False)))
-sys.exit(running.run(read_application("app.yaml"), ["environment"]))
+if __name__ == "__main__":  # honcho's processes import this file from Python 3.14 on
+    if sys.argv[1] == "before":
+        running.deque = Waiting
+    else:
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(Raw(1, "w", closefd=False)))
+    sys.exit(running.run(read_application("app.yaml"), ["environment"]))
 """
 
 
