@@ -17,7 +17,7 @@ from tests.programs import running
 
 pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 
 PROGRAM, _CLUSTER = code(PAGES["rllib"])
 

@@ -23,7 +23,7 @@ from tests.raising import raised, raised_with
 from tests.relaax import summing
 from tests.relaax.kept import steps
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 
 class Written(Metrics):

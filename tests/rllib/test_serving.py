@@ -23,7 +23,7 @@ from rlwire.rllib.serving import RLlibServer, algorithm_config, saved  # noqa: E
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(1500),
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.usefixtures("cluster"),
 ]
@@ -51,7 +51,7 @@ training.run()
 """
 
 
-LONGEST = 200.0  # seconds that Ray may need to start
+LONGEST = 400.0  # seconds that Ray may need to start
 
 
 @contextlib.contextmanager
