@@ -1,6 +1,7 @@
 """Values that a space, a protocol or NumPy would change: equal at the other end, or refused."""
 
 import contextlib
+from collections import deque
 
 import numpy as np
 import pytest
@@ -19,11 +20,33 @@ HALF = spaces.Box(-np.inf, np.inf, (2,), np.float16)
 FLAGS = spaces.Box(0, 1, (2,), np.bool_)
 FLOATS = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 INTEGERS = spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64)
+SINGLE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 HIDDEN = np.ma.array([1.0, 2.0], mask=[False, True])
+HIDDEN_PARTS = np.empty(2, object)
+HIDDEN_PARTS[:] = [HIDDEN[:1].reshape(()), HIDDEN[1:].reshape(())]
+
+
+class Shown:
+    """An array of another package."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+    def __repr__(self):
+        return f"Shown({self.array})"
+
+
 CHANGED = [
     (HALF, [2049, 0]), (HALF, [2049, 0.5]), (HALF, np.array([70000, 0])), (FLAGS, [2, 0]),
     (FLAGS, np.uint8([2, 0])), (FLOATS, [2**53 + 1, 0.5]), (FLOATS, (2**64 - 1, -1)),
     (INTEGERS, [2**53 + 1, 1.0]), (FLOATS, HIDDEN), (FLOATS, [HIDDEN[:1], HIDDEN[1:]]),
+    (FLOATS, deque(HIDDEN_PARTS)), (FLOATS, HIDDEN_PARTS), (FLOATS, [Shown(HIDDEN[1:])] * 2),
+    (FLOATS, deque([2**53 + 1, 0.5])), (HALF, [7e4, 0.0]), (HALF, np.float32([7e4, 0])),
+    (SINGLE, [-1e39, 0.0]), (SINGLE, np.array([1e39, np.inf])), (SINGLE, deque([1e39, 0])),
+    (SINGLE, [2**24 + 1, 0.5]), (SINGLE, np.longdouble([1e39, 0])),
 ]  # fmt: skip
 
 
@@ -36,12 +59,44 @@ def test_action_that_would_be_changed_is_refused(protocol, space, value):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_integer_of_a_narrow_scalar_space_is_refused(protocol):
-    space = spaces.Box(-np.inf, np.inf, (), np.float16)
-    with made(protocol, Mirror(space, space)) as env:
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [(np.float16, [2049, 7e4, np.float32(7e4)]), (np.float32, [2**24 + 1, -1e39, np.array(1e39)])],
+)
+def test_number_beyond_a_narrow_scalar_space_is_refused(protocol, dtype, values):
+    space = spaces.Box(-np.inf, np.inf, (), dtype)
+    mirror = Mirror(space, space)
+    with made(protocol, mirror) as env:
         env.reset()
-        raised(EncodeError, env.step, 2049)
-        env.step(2048)
+        for value in values:
+            raised(EncodeError, env.step, value)
+        for value in (2048, 0.5, 65504.0, *(() if protocol == "perlert" else (np.inf, -np.inf))):
+            env.step(value)
+            assert mirror.actions[-1] == value
+
+
+@pytest.mark.parametrize("protocol", sorted({*PROTOCOLS} - {"perlert"}))
+def test_infinities_stay_in_any_space_of_floats(protocol):
+    for space in (HALF, SINGLE, FLOATS):
+        mirror = Mirror(space, space)
+        with made(protocol, mirror) as env:
+            env.reset()
+            for value in ([np.inf, -np.inf], np.array([-np.inf, 1.0]), np.float32([np.inf, 0])):
+                env.step(value)
+                assert mirror.actions[-1].tolist() == list(value)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "i1", "i2", "u2", "i4", "f8"])
+def test_dm_env_rpc_says_which_action_is_changed(dtype):
+    space = spaces.Box(-4, 4, (2,), dtype) if dtype[0] != "u" else spaces.Box(0, 4, (2,), dtype)
+    space = spaces.Dict(b=spaces.Dict(c=space), t=spaces.Text(3))
+    with made("dm_env_rpc", Mirror(space, space)) as env:
+        env.reset()
+        for value in ([2**60 + 1, 0], [2**60 + 1, 0.5], ["1", "2"], HIDDEN):
+            error = raised(EncodeError, env.step, {"b": {"c": value}, "t": "a"})
+            assert error.path == "$.step.actions.b.c"
+        error = raised(EncodeError, env.step, {"b": {"c": np.zeros(2, dtype)}, "t": 5})
+        assert error.path == "$.step.actions.t"
 
 
 @pytest.mark.parametrize(("space", "value"), CHANGED, ids=repr)

@@ -305,7 +305,7 @@ cdef bint _keeps_int64(cnp.ndarray array, int kind) noexcept:
 
 cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
     """Return the array with another dtype and the same values."""
-    if kind <= RLW_TENSOR_DOUBLE and cnp.PyTypeNum_ISFLOAT(cnp.PyArray_TYPE(array)):
+    if kind == RLW_TENSOR_DOUBLE and cnp.PyArray_TYPE(array) in (cnp.NPY_FLOAT16, cnp.NPY_FLOAT32):
         return _converted(array, kind, None)
     if cnp.PyArray_TYPE(array) == cnp.NPY_INT64 and _keeps_int64(array, kind):
         return _converted(array, kind, None)
