@@ -161,7 +161,7 @@ def encode(value: Any, limits: Limits) -> bytes:
     except RecursionError:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
     except (TypeError, ValueError, OverflowError):
-        check(value, "$")
+        check(value, "$", finite=False)
         raise EncodeError(f"JSON cannot represent {quoted(value)}") from None
     size, most = len(data), limits.message
     # For `in`, Python raises an error inside first: bytes are no number.
@@ -169,7 +169,11 @@ def encode(value: Any, limits: Limits) -> bytes:
         return data
     _, depth, _, _, nulls = measure(data)
     if nulls:  # msgspec writes NaN and infinities as null
-        check(value, "$")
+        try:
+            check(value, "$")
+        except EncodeError:
+            check(value, "$", finite=False)  # callers may spell NaN, but not a name that is no text
+            raise
     if size > most:
         raise LimitExceeded("message", most, size)
     if depth > limits.depth:
