@@ -12,6 +12,7 @@ import socket
 import ssl
 import stat
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, inf
@@ -167,22 +168,24 @@ def listen(address: AddressLike) -> socket.socket:
     """Return a listening socket; with port 0 the system chooses the port."""
     where = parse(address)
     sock: socket.socket | None = None
+    alone = _alone(where.path) if where.path else contextlib.nullcontext()
     try:
-        family, sockaddr = where.resolve(listen=True)[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        if where.path:
-            _remove_stale(where)
-            if where.shm:
-                check_available()
-                os.fchmod(sock.fileno(), 0o600)  # before bind() makes its file
-        else:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            # Makes "::" listen for IPv4 too.
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(sockaddr)
-        sock.listen(1024)
+        with alone:
+            family, sockaddr = where.resolve(listen=True)[0]
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            if where.path:
+                _remove_stale(where)
+                if where.shm:
+                    check_available()
+                    os.fchmod(sock.fileno(), 0o600)  # before bind() makes its file
+            else:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                # Makes "::" listen for IPv4 too.
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.bind(sockaddr)
+            sock.listen(1024)
     except OSError as error:
         if sock is not None:
             sock.close()
@@ -196,6 +199,28 @@ def unbound(error: OSError, doing: str) -> OSError:
     if error.errno == errno.EADDRINUSE:
         reason += "; port 0 lets the system choose one"
     return type(error)(error.errno, f"cannot {doing}: {reason}")
+
+
+@contextlib.contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Lock a socket's folder for rlwire's servers: until it listens, a socket looks abandoned."""
+    import fcntl  # which Windows lacks
+
+    folder = -1
+    with contextlib.suppress(OSError):  # a folder that cannot be read or locked
+        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+        for _ in range(1000):  # 10 s, as other programs may lock folders for their own reasons
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.01)
+    try:
+        yield
+    finally:
+        if folder >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_UN)  # a process forked meanwhile has the file too
+            os.close(folder)
 
 
 def _remove_stale(where: Address) -> None:
