@@ -200,7 +200,7 @@ def check(value: Any, path: str, finite: bool = True, left: int = 500) -> None:
             raise EncodeError(f"JSON cannot represent {value}", path=path)
     else:
         array = as_array(value, "it", path) if hasattr(value, "__array__") else None
-        if array is not None and array.dtype.kind in "OSUV":
+        if array is not None and array.dtype.kind in "OU":
             return check(array.tolist(), path, finite, left - 1)
         known = isinstance(value, _SCALARS) if array is None else array.dtype.char in _DTYPES
         if not known or (isinstance(value, str) and _SURROGATE.search(value)):

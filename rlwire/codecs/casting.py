@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,6 +59,8 @@ def _check(value: Any, dtype: Any, what: str, path: str) -> None:
         and hasattr(value, "__getitem__")
         and not hasattr(value, "__array__")
     ):
+        if isinstance(value, Mapping) and not isinstance(value, dict):  # an array of its keys
+            raise TypeError(f"it has a {type(value).__name__}")
         items = value
     else:
         array = np.asanyarray(value)

@@ -242,7 +242,7 @@ def _add_options(name: str, value: Any, settings: Settings) -> None:
     nested = isinstance(value, Mapping) and value and name.count(".") < DEFAULT.depth - 1
     if nested and all(isinstance(key, str) and "." not in key for key in value):
         for key, each in value.items():
-            _add_options(f"{name}.{key}", each, settings)
+            _add_options(".".join((name, key)), each, settings)  # an enumeration's key is its text
         return
     dtype = value.dtype if isinstance(value, (np.ndarray, np.generic)) else None
     carried = type(value) in (bool, int, float) or (dtype is not None and dtype in _TENSORS)

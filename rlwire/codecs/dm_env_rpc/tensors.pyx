@@ -446,7 +446,7 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
     elif isinstance(value, ProtoArray):
         return _measure_proto_array(out, value, compress, dims_limit)
     array = as_array(value, "the value", "", dtype_of_kind(want) if exact else None)
-    if exact and array.dtype.kind == "U" and isinstance(value, (list, tuple, str)):
+    if exact and array.size and array.dtype.kind == "U" and not isinstance(value, np.ndarray):
         array = np.asarray(value, object)
     return _measure_array(out, array, want, dtype, compress, dims_limit, False, exact)
 
