@@ -63,7 +63,12 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
         if found := _BYTE.search(str(error)):
             raise DecodeError("JSON is malformed", offset=int(found[1])) from None
         # What is not UTF-8 is a UnicodeDecodeError of msgspec before 0.23.
-        raise _not_utf8(data) or DecodeError("JSON is truncated", offset=len(data)) from None
+        try:
+            data.decode()
+        except UnicodeDecodeError as problem:
+            words, at = f"JSON is not UTF-8: {problem.reason}", problem.start
+            raise DecodeError(words, offset=at) from None
+        raise DecodeError("JSON is truncated", offset=len(data)) from None
     except RecursionError:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
 
@@ -75,14 +80,6 @@ def misfit(error: Exception, path: str = "$") -> DecodeError:
     words = f"expected {found[1]}, not {found[2]}" if found else "an entry is missing or not valid"
     words = "a number is out of range" if "out of range" in reason else words
     return DecodeError(words, path=path + inside.rstrip("`"))
-
-
-def _not_utf8(data: bytes) -> DecodeError | None:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return DecodeError(f"JSON is not UTF-8: {error.reason}", offset=error.start)
-    return None
 
 
 _decode: Final = msgspec.json.Decoder().decode

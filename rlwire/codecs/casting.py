@@ -24,7 +24,6 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {str(dtype): dtype for dtype in _PLAIN
 
 _FLOATS = frozenset((float,))
 _NUMBERS = frozenset((bool, int, float))
-_BUFFERS = (str, bytes, bytearray, memoryview)
 _SIMPLE = (float, int, str, bytes, np.generic)
 
 
@@ -55,7 +54,7 @@ def _check(value: Any, dtype: Any, what: str, path: str) -> None:
     """Raise EncodeError for what changes in an array: masked items, and integers among floats."""
     real = dtype.kind in "fc"
     if isinstance(value, (list, tuple)) or (
-        not isinstance(value, _BUFFERS)
+        not isinstance(value, (str, bytes, bytearray, memoryview))
         and hasattr(value, "__getitem__")
         and not hasattr(value, "__array__")
     ):
@@ -105,7 +104,8 @@ def cast(value: Any, dtype: np.dtype[Any], what: str, path: str = "") -> NDArray
     if array.size and (kind not in "biuf" or (kind == "f" and dtype.kind != "f")):
         whole = "int(...)" if array.ndim == 0 else f".astype(np.{dtype})"
         remedy = f": use {whole}" if kind == "f" and dtype.kind in "iu" else ""
-        raise EncodeError(f"{what} must have dtype {dtype}, not {array.dtype}{remedy}", path=path)
+        given = quoted(array.tolist()) if kind == "O" else array.dtype
+        raise EncodeError(f"{what} must have dtype {dtype}, not {given}{remedy}", path=path)
     if kind != "f" and not _fits(array, dtype):
         raise unfit(what, dtype, path)
     if kind != "f" or array.itemsize <= dtype.itemsize:
@@ -156,12 +156,6 @@ def exact_range(dtype: np.dtype[Any]) -> tuple[int, int]:
         return -1 << bits, 1 << bits
     info = np.iinfo(dtype)
     return int(info.min), int(info.max)
-
-
-@functools.cache
-def largest(dtype: np.dtype[Any]) -> float:
-    """Return the largest finite number of a dtype of floats."""
-    return float(np.finfo(dtype).max)
 
 
 def _fits(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.casting import cast, exact_range, largest, real
+from rlwire.codecs.casting import cast, exact_range, real
 from rlwire.codecs.dm_env_rpc import Settings, TensorSpec
 from rlwire.environments.driver import Driven
 from rlwire.environments.infos import InfoCodec
@@ -80,7 +80,7 @@ class Tensor:
         self._wire, self._native = wire, leaf.dtype
         self._scalar, self._type = wire.type, leaf.dtype.type
         self._boolean, self._double = wire.kind == "b", wire.char == "d"
-        self._largest = largest(leaf.dtype) if wire.kind == "f" else -1.0
+        self._largest = float(np.finfo(leaf.dtype).max) if wire.kind == "f" else -1.0
         self._least, self._most = exact_range(leaf.dtype)
         self._same = wire == leaf.dtype
         self._passed = self._scalar if self._same else None  # scalars that are not converted

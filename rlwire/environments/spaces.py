@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.codecs.casting import DTYPES, exact_range, largest
+from rlwire.codecs.casting import DTYPES, exact_range
 from rlwire.environments.loading import load
 from rlwire.environments.trees import Leaf, gymnasium_spaces, text_of, tree_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra, quoted
@@ -343,7 +343,7 @@ def _element(value: Any, dtype: np.dtype[Any], infinite: float = 0) -> Any:
     if dtype.kind == "f":
         if value is None:
             return infinite
-        if isinstance(value, (int, float)) and abs(value) <= largest(dtype):
+        if isinstance(value, (int, float)) and abs(value) <= float(np.finfo(dtype).max):
             return float(value)
         raise _Invalid(f"expected a {dtype}, not {quoted(value)}")
     number = _integer(value)

@@ -57,8 +57,7 @@ class Running(Protocol):
 class BackgroundServer(ABC):
     """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`.
 
-    ``with`` starts it unless it is running, or its run has ended by itself: by an error, which is
-    raised, or since all was done.
+    ``with`` starts it unless it runs or a run has ended by itself; it raises the error of that.
     """
 
     scheme: str

@@ -168,17 +168,14 @@ def listen(address: AddressLike) -> socket.socket:
     """Return a listening socket; with port 0 the system chooses the port."""
     where = parse(address)
     sock: socket.socket | None = None
-    alone = _alone(where.path) if where.path else contextlib.nullcontext()
     try:
-        with alone:
+        with _alone(where.path) if where.path else contextlib.nullcontext():
             family, sockaddr = where.resolve(listen=True)[0]
             sock = socket.socket(family, socket.SOCK_STREAM)
-            if where.path:
-                _remove_stale(where)
-                if where.shm:
-                    check_available()
-                    os.fchmod(sock.fileno(), 0o600)  # before bind() makes its file
-            else:
+            if where.shm:
+                check_available()
+                os.fchmod(sock.fileno(), 0o600)  # before bind() makes its file
+            elif not where.path:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 # Makes "::" listen for IPv4 too.
@@ -203,34 +200,27 @@ def unbound(error: OSError, doing: str) -> OSError:
 
 @contextlib.contextmanager
 def _alone(path: str) -> Iterator[None]:
-    """Lock a socket's folder for rlwire's servers: until it listens, a socket looks abandoned."""
+    """Remove an abandoned socket, with its folder locked: one that does not listen yet looks so."""
     import fcntl  # which Windows lacks
 
-    folder = -1
-    with contextlib.suppress(OSError):  # a folder that cannot be read or locked
-        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-        for _ in range(1000):  # 10 s, as other programs may lock folders for their own reasons
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(0.01)
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
     try:
+        with contextlib.suppress(OSError):  # a file system without such locks
+            for _ in range(1000):  # 10 s, as other programs may lock folders for their own reasons
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.01)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            if stat.S_ISSOCK(os.stat(path).st_mode):  # else bind() reports that the file exists
+                probe.settimeout(1.0)
+                try:
+                    probe.connect(path)
+                except ConnectionRefusedError:
+                    os.unlink(path)
         yield
     finally:
-        if folder >= 0:
-            with contextlib.suppress(OSError):
-                fcntl.flock(folder, fcntl.LOCK_UN)  # a process forked meanwhile has the file too
-            os.close(folder)
-
-
-def _remove_stale(where: Address) -> None:
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-        if stat.S_ISSOCK(os.stat(where.path).st_mode):  # else bind() reports that the file exists
-            probe.settimeout(1.0)
-            try:
-                probe.connect(where.path)
-            except ConnectionRefusedError:
-                os.unlink(where.path)
+        os.close(folder)
 
 
 def local_address(sock: socket.socket) -> Address:

@@ -153,10 +153,6 @@ cdef int _own_bytes(Tensor *out, bytes data) except -1:
     return 0
 
 
-cdef object _not_unicode(object problem):
-    return EncodeError(f"a string is not valid Unicode: {problem}")
-
-
 cdef bytes field_bytes(int number, const char *data, Py_ssize_t size):
     cdef uint8_t head[11]
     cdef Py_ssize_t head_size
@@ -175,7 +171,7 @@ cdef bytes _string(object text):
     try:
         data = PyUnicode_AsUTF8AndSize(text, &size)
     except UnicodeEncodeError as problem:
-        raise _not_unicode(problem) from None
+        raise EncodeError(f"a string is not valid Unicode: {problem}") from None
     return field_bytes(1, data, size)
 
 
@@ -231,7 +227,7 @@ cdef bytes _put_any(object item):
     try:
         url = item.type_url.encode("utf-8")
     except UnicodeEncodeError as problem:
-        raise _not_unicode(problem) from None
+        raise EncodeError(f"a string is not valid Unicode: {problem}") from None
     value = item.value
     content = field_bytes(1, url, len(url)) if url else b""
     if value:
@@ -472,13 +468,10 @@ cdef int measure_flat(Tensor *out, object value, int data_type) except -1:
     return _finish(out, out.kind + RLW_TENSOR_VALUE_OFFSET, 0)
 
 
-cdef uint8_t *_write_data(const Tensor *tensor, uint8_t *to) noexcept nogil:
-    cdef const void *data = tensor.room if tensor.data == NULL else tensor.data
-    return rlw_tensor_put_data(to, tensor.kind, data, tensor.count, &tensor.sizes)
-
-
 cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil:
-    to = _write_data(tensor, rlw_tensor_put_head(to, tensor.field, tensor.kind, &tensor.sizes))
+    cdef const void *data = tensor.room if tensor.data == NULL else tensor.data
+    to = rlw_tensor_put_head(to, tensor.field, tensor.kind, &tensor.sizes)
+    to = rlw_tensor_put_data(to, tensor.kind, data, tensor.count, &tensor.sizes)
     return rlw_tensor_put_tail(to, tensor.shape, tensor.dims, &tensor.sizes)
 
 

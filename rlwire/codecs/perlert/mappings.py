@@ -79,8 +79,7 @@ def _values(parts: list[Any]) -> Any:
         return parts[0]
     kinds = {type(part) for part in parts}
     if kinds == {bool} or kinds <= {int, float}:
-        # For an integer that no number of the array is equal to.
-        with contextlib.suppress(EncodeError, OverflowError):
+        with contextlib.suppress(EncodeError, OverflowError):  # no array is equal
             wide = kinds == {int} and max(parts) >= 2**63 and min(parts) >= 0
             array = as_array(np.array(parts, np.uint64) if wide else parts, "it")
             return parts if array.dtype.hasobject else array
