@@ -72,6 +72,16 @@ def test_action_that_would_be_changed_is_refused(protocol, space, value):
         raised(EncodeError, env.step, value)
 
 
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element")  # NumPy's own
+def test_action_of_a_vector_that_would_be_changed_is_refused():
+    for space, value in CHANGED:
+        with rlwire.make_vec(lambda space=space: Mirror(space, space), 2, workers=0) as env:
+            env.reset()
+            if not isinstance(value, np.ma.MaskedArray):
+                raised(EncodeError, env.step, [value, value])
+            env.step(np.zeros((2, 2), space.dtype))
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
     ("dtype", "values"),
