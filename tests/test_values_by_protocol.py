@@ -1,6 +1,8 @@
 """Values that a space, a protocol or NumPy would change: equal at the other end, or refused."""
 
 import contextlib
+from collections import UserDict, UserList, deque
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -9,22 +11,57 @@ from gymnasium import spaces
 import rlwire
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.rewarder import EnvObservation, EnvReward, decode, encode
+from rlwire.dm_env_rpc.spaces import reset_settings
 from rlwire.errors import EncodeError, RlwireError
 from rlwire.universe.rewarder.server import RewarderServer
 from rlwire.universe.server import as_frame
 from tests.raising import raised, raised_with
 from tests.test_spaces_by_protocol import PROTOCOLS, Mirror, equal, made
+from tests.waiting import eventually
 
 HALF = spaces.Box(-np.inf, np.inf, (2,), np.float16)
 FLAGS = spaces.Box(0, 1, (2,), np.bool_)
 FLOATS = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 INTEGERS = spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64)
+SINGLE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 HIDDEN = np.ma.array([1.0, 2.0], mask=[False, True])
+HIDDEN_PARTS = np.empty(2, object)
+HIDDEN_PARTS[:] = [HIDDEN[:1].reshape(()), HIDDEN[1:].reshape(())]
+
+
+class Shown:
+    """An array of another package."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+    def __repr__(self):
+        return f"Shown({self.array})"
+
+
 CHANGED = [
     (HALF, [2049, 0]), (HALF, [2049, 0.5]), (HALF, np.array([70000, 0])), (FLAGS, [2, 0]),
     (FLAGS, np.uint8([2, 0])), (FLOATS, [2**53 + 1, 0.5]), (FLOATS, (2**64 - 1, -1)),
     (INTEGERS, [2**53 + 1, 1.0]), (FLOATS, HIDDEN), (FLOATS, [HIDDEN[:1], HIDDEN[1:]]),
+    (FLOATS, deque(HIDDEN_PARTS)), (FLOATS, HIDDEN_PARTS), (FLOATS, [Shown(HIDDEN[1:])] * 2),
+    (FLOATS, deque([2**53 + 1, 0.5])), (HALF, [7e4, 0.0]), (HALF, np.float32([7e4, 0])),
+    (SINGLE, [-1e39, 0.0]), (SINGLE, np.array([1e39, np.inf])), (SINGLE, deque([1e39, 0])),
+    (SINGLE, [2**24 + 1, 0.5]), (SINGLE, np.longdouble([1e39, 0])),
 ]  # fmt: skip
+
+
+def arrives(env, mirror, value):
+    """Step until the environment has this action: in real time it may also have others."""
+    wanted = np.asarray(value).tolist()
+
+    def arrived():
+        env.step(value)
+        return wanted in [action.tolist() for action in mirror.actions]
+
+    return eventually(arrived)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -35,13 +72,53 @@ def test_action_that_would_be_changed_is_refused(protocol, space, value):
         raised(EncodeError, env.step, value)
 
 
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element")  # NumPy's own
+def test_action_of_a_vector_that_would_be_changed_is_refused():
+    for space, value in CHANGED:
+        with rlwire.make_vec(lambda space=space: Mirror(space, space), 2, workers=0) as env:
+            env.reset()
+            if not isinstance(value, np.ma.MaskedArray):
+                raised(EncodeError, env.step, [value, value])
+            env.step(np.zeros((2, 2), space.dtype))
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_integer_of_a_narrow_scalar_space_is_refused(protocol):
-    space = spaces.Box(-np.inf, np.inf, (), np.float16)
-    with made(protocol, Mirror(space, space)) as env:
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [(np.float16, [2049, 7e4, np.float32(7e4)]), (np.float32, [2**24 + 1, -1e39, np.array(1e39)])],
+)
+def test_number_beyond_a_narrow_scalar_space_is_refused(protocol, dtype, values):
+    space = spaces.Box(-np.inf, np.inf, (), dtype)
+    mirror = Mirror(space, space)
+    with made(protocol, mirror) as env:
         env.reset()
-        raised(EncodeError, env.step, 2049)
-        env.step(2048)
+        for value in values:
+            raised(EncodeError, env.step, value)
+        for value in (2048, 0.5, 65504.0, *(() if protocol == "perlert" else (np.inf, -np.inf))):
+            assert arrives(env, mirror, value), (protocol, value)
+
+
+@pytest.mark.parametrize("protocol", sorted({*PROTOCOLS} - {"perlert"}))
+def test_infinities_stay_in_any_space_of_floats(protocol):
+    for space in (HALF, SINGLE, FLOATS):
+        mirror = Mirror(space, space)
+        with made(protocol, mirror) as env:
+            env.reset()
+            for value in ([np.inf, -np.inf], np.array([-np.inf, 1.0]), np.float32([np.inf, 0])):
+                assert arrives(env, mirror, value), (protocol, value)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "i1", "i2", "u2", "i4", "f8"])
+def test_dm_env_rpc_says_which_action_is_changed(dtype):
+    space = spaces.Box(-4, 4, (2,), dtype) if dtype[0] != "u" else spaces.Box(0, 4, (2,), dtype)
+    space = spaces.Dict(b=spaces.Dict(c=space), t=spaces.Text(3))
+    with made("dm_env_rpc", Mirror(space, space)) as env:
+        env.reset()
+        for value in ([2**60 + 1, 0], [2**60 + 1, 0.5], ["1", "2"], HIDDEN):
+            error = raised(EncodeError, env.step, {"b": {"c": value}, "t": "a"})
+            assert error.path == "$.step.actions.b.c"
+        error = raised(EncodeError, env.step, {"b": {"c": np.zeros(2, dtype)}, "t": 5})
+        assert error.path == "$.step.actions.t"
 
 
 @pytest.mark.parametrize(("space", "value"), CHANGED, ids=repr)
@@ -118,6 +195,45 @@ def test_value_that_json_lacks_is_refused_with_its_place(value):
         assert error.path.startswith("$.body.")
         assert value is not HIDDEN or ".filled()" in str(error)
     raised(EncodeError, RewarderServer("x", "127.0.0.1:0").observation, value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.datetime64("NaT"), np.datetime64(1, "s"), np.empty(0, "M8[s]"), np.empty((0, 2), "g"),
+     np.empty(0, "V3"), np.ma.array([np.datetime64(1, "s")])],
+    ids=repr,
+)  # fmt: skip
+def test_value_that_json_lacks_beside_infinity_is_refused(value):
+    for message in (EnvObservation([np.inf, value]), EnvReward(0.0, False, {"x": [value, np.nan]})):
+        assert raised(EncodeError, encode, message).path.startswith("$.body.")
+    raised(EncodeError, encode, EnvObservation(value))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_mapping_is_no_array_of_its_keys(protocol):
+    with made(protocol, Mirror(FLOATS, FLOATS)) as env:
+        env.reset()
+        for value in (UserDict({1: 2, 3: 4}), [UserDict({1: 2}), UserDict({3: 4})], {0: 1, 1: 2}):
+            raised(EncodeError, env.step, value)
+
+
+def test_numbers_beside_texts_are_no_texts():
+    for value in (deque(["a", 1]), ["a", 1], ("a", True)):
+        message = codec.CreateWorldRequest({"name": value})
+        raised(EncodeError, codec.encode_request, message)
+    for value in (deque(["a\0", "b"]), UserList(["a\0", "b"])):
+        encoded = codec.encode_request(codec.CreateWorldRequest({"name": value}))
+        assert codec.decode_request(encoded).settings["name"].tolist() == [*value]
+
+
+class Level(str, Enum):
+    EASY = "easy"
+
+
+def test_options_may_have_enumerations_as_keys():
+    options = {"level": {Level.EASY: {"depth": 1}}, Level.EASY: 2}
+    sent = reset_settings(None, options, True)
+    assert codec.unflatten(sent) == {"options": {"level": {"easy": {"depth": 1}}, "easy": 2}}
 
 
 def test_integers_of_a_list_in_json_stay_equal():

@@ -51,6 +51,8 @@ cdef inline bint afford_items(Budget *budget, uint64_t count) noexcept nogil:
 
 cdef object over_budget(const Budget *budget, object size, int64_t offset, str path)
 cdef str path_of(const Step *step)
+cdef const char *utf8_of(object text, Py_ssize_t *size, uint64_t most,
+                         const Step *path) except NULL
 cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,
                      str over_message=*) except -1
 # Decodes UTF-8 or raises UnicodeDecodeError. Returns None if `budget`, which may be NULL, is

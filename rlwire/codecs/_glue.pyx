@@ -2,7 +2,7 @@
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -159,6 +159,20 @@ cdef str path_of(const Step *step):
             parts.append(f"[{quoted(<object> step.key)}]")
         step = step.parent
     return "$" + "".join(reversed(parts))
+
+
+cdef const char *utf8_of(object text, Py_ssize_t *size, uint64_t most,
+                         const Step *path) except NULL:
+    """Return a str's UTF-8 of at most `most` bytes; the caller keeps the str alive."""
+    cdef const char *data
+    try:
+        data = PyUnicode_AsUTF8AndSize(text, size)
+    except UnicodeEncodeError as problem:
+        raise EncodeError(f"a string is not valid Unicode: {problem}",
+                          path=path_of(path)) from None
+    if <uint64_t> size[0] > most:
+        raise LimitExceeded("string", most, size[0], path=path_of(path))
+    return data
 
 
 cdef object over_budget(const Budget *budget, object size, int64_t offset, str path):

@@ -63,7 +63,12 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
         if found := _BYTE.search(str(error)):
             raise DecodeError("JSON is malformed", offset=int(found[1])) from None
         # What is not UTF-8 is a UnicodeDecodeError of msgspec before 0.23.
-        raise _not_utf8(data) or DecodeError("JSON is truncated", offset=len(data)) from None
+        try:
+            data.decode()
+        except UnicodeDecodeError as problem:
+            words, at = f"JSON is not UTF-8: {problem.reason}", problem.start
+            raise DecodeError(words, offset=at) from None
+        raise DecodeError("JSON is truncated", offset=len(data)) from None
     except RecursionError:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
 
@@ -75,14 +80,6 @@ def misfit(error: Exception, path: str = "$") -> DecodeError:
     words = f"expected {found[1]}, not {found[2]}" if found else "an entry is missing or not valid"
     words = "a number is out of range" if "out of range" in reason else words
     return DecodeError(words, path=path + inside.rstrip("`"))
-
-
-def _not_utf8(data: bytes) -> DecodeError | None:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return DecodeError(f"JSON is not UTF-8: {error.reason}", offset=error.start)
-    return None
 
 
 _decode: Final = msgspec.json.Decoder().decode
@@ -161,7 +158,7 @@ def encode(value: Any, limits: Limits) -> bytes:
     except RecursionError:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
     except (TypeError, ValueError, OverflowError):
-        check(value, "$")
+        check(value, "$", finite=False)
         raise EncodeError(f"JSON cannot represent {quoted(value)}") from None
     size, most = len(data), limits.message
     # For `in`, Python raises an error inside first: bytes are no number.
@@ -169,7 +166,11 @@ def encode(value: Any, limits: Limits) -> bytes:
         return data
     _, depth, _, _, nulls = measure(data)
     if nulls:  # msgspec writes NaN and infinities as null
-        check(value, "$")
+        try:
+            check(value, "$")
+        except EncodeError:
+            check(value, "$", finite=False)  # callers may spell NaN, but not a name that is no text
+            raise
     if size > most:
         raise LimitExceeded("message", most, size)
     if depth > limits.depth:
@@ -196,7 +197,7 @@ def check(value: Any, path: str, finite: bool = True, left: int = 500) -> None:
             raise EncodeError(f"JSON cannot represent {value}", path=path)
     else:
         array = as_array(value, "it", path) if hasattr(value, "__array__") else None
-        if array is not None and array.dtype.kind in "OSUV":
+        if array is not None and array.dtype.kind in "OU":
             return check(array.tolist(), path, finite, left - 1)
         known = isinstance(value, _SCALARS) if array is None else array.dtype.char in _DTYPES
         if not known or (isinstance(value, str) and _SURROGATE.search(value)):

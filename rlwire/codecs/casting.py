@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {str(dtype): dtype for dtype in _PLAIN
 
 _FLOATS = frozenset((float,))
 _NUMBERS = frozenset((bool, int, float))
+_SIMPLE = (float, int, str, bytes, np.generic)
 
 
 def as_array(
@@ -34,10 +36,11 @@ def as_array(
     """
     try:
         array = np.asanyarray(value)
-        _check_mask(array, what, path)
-        if isinstance(value, (list, tuple)):
+        made = array is not value and array.ndim
+        if made or type(array) is not np.ndarray or array.dtype.hasobject:
             narrow = dtype is not None and dtype.kind == array.dtype.kind == "f"
-            _check_items(value, min(array.dtype, dtype) if narrow else array.dtype, what, path)
+            least = min(array.dtype, dtype) if narrow else array.dtype
+            _check(array if hasattr(value, "__array__") else value, least, what, path)
     except (EncodeError, MemoryError):
         raise
     except Exception as error:
@@ -47,52 +50,75 @@ def as_array(
     return np.asarray(array)
 
 
-def _check_mask(array: NDArray[Any], what: str, path: str) -> None:
-    if type(array) is not np.ndarray and np.ma.is_masked(array):  # importing np.ma is slow
-        raise EncodeError(f"{what} has masked elements: send its .filled() or .data", path=path)
-
-
-def _check_items(items: Any, dtype: Any, what: str, path: str) -> None:
-    """Raise EncodeError for masked items, and for integers that NumPy changes in a list's array."""
-    kinds, real = {*map(type, items)}, dtype.kind in "fc"
+def _check(value: Any, dtype: Any, what: str, path: str) -> None:
+    """Raise EncodeError for what changes in an array: masked items, and integers among floats."""
+    real = dtype.kind in "fc"
+    if isinstance(value, (list, tuple)) or (
+        not isinstance(value, (str, bytes, bytearray, memoryview))
+        and hasattr(value, "__getitem__")
+        and not hasattr(value, "__array__")
+    ):
+        if isinstance(value, Mapping) and not isinstance(value, dict):  # an array of its keys
+            raise TypeError(f"it has a {type(value).__name__}")
+        items = value
+    else:
+        array = np.asanyarray(value)
+        # Importing np.ma is slow.
+        if type(array) is not np.ndarray and np.ma.is_masked(array):
+            raise EncodeError(f"{what} has masked elements: send its .filled() or .data", path=path)
+        if real and array.dtype.kind in "iuO" and not keeps(array, dtype):
+            raise unfit(what, dtype, path)
+        items = [*array.flat] if array.dtype.hasobject and array is value else ()
+    kinds = {*map(type, items)}
     if kinds <= _FLOATS or (kinds <= _NUMBERS and not real):
         return
     low, high = exact_range(dtype) if real else (0, 0)
     for item in items:
-        if isinstance(item, (list, tuple)):
-            _check_items(item, dtype, what, path)
-        elif isinstance(item, np.ndarray) or (
+        if not isinstance(item, _SIMPLE) or (
             real and isinstance(item, (int, np.integer)) and not low <= item <= high
         ):
-            array = np.asanyarray(item)
-            _check_mask(array, what, path)
-            if real and array.dtype.kind in "iuO" and not keeps(array, dtype):
-                raise EncodeError(f"{what} has a value that does not fit {dtype}", path=path)
+            _check(item, dtype, what, path)
 
 
-def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
+def unfit(what: str, dtype: Any, path: str = "") -> EncodeError:
+    """Return the error for a number that a dtype cannot represent."""
+    return EncodeError(
+        f"{what} has a value that does not fit {dtype}: clip it, or declare a wider dtype",
+        path=path,
+    )
+
+
+def cast(value: Any, dtype: np.dtype[Any], what: str, path: str = "") -> NDArray[Any]:
     """Return `value` as an array of `dtype`, a dtype of booleans or real numbers.
 
     Booleans and integers convert to each other if all values fit; False is 0 and True is 1. They
-    convert to floats that represent them exactly. Floats convert only to floats, of any precision.
-    An empty array converts to any dtype.
+    convert to floats that represent them exactly. Floats convert only to floats, of any precision
+    and a range that has them. An empty array converts to any dtype.
 
     Raises:
         EncodeError: the conversion would change a value; the message starts with `what`.
     """
-    array = as_array(value, what, dtype=dtype)
+    array = as_array(value, what, path, dtype)
     kind = array.dtype.kind
     # [] is an array of float64
     if array.size and (kind not in "biuf" or (kind == "f" and dtype.kind != "f")):
         whole = "int(...)" if array.ndim == 0 else f".astype(np.{dtype})"
         remedy = f": use {whole}" if kind == "f" and dtype.kind in "iu" else ""
-        raise EncodeError(f"{what} must have dtype {dtype}, not {array.dtype}{remedy}")
+        given = quoted(array.tolist()) if kind == "O" else array.dtype
+        raise EncodeError(f"{what} must have dtype {dtype}, not {given}{remedy}", path=path)
     if kind != "f" and not _fits(array, dtype):
-        raise EncodeError(f"{what} has a value that does not fit {dtype}")
-    return array.astype(dtype, copy=False)
+        raise unfit(what, dtype, path)
+    if kind != "f" or array.itemsize <= dtype.itemsize:
+        return array.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):
+        narrow = array.astype(dtype)
+    infinite = np.count_nonzero(np.isinf(narrow))
+    if infinite and infinite != np.count_nonzero(np.isinf(array)):
+        raise unfit(what, dtype, path)
+    return narrow
 
 
-def real(value: Any, what: str) -> float:
+def real(value: Any, what: str, path: str = "") -> float:
     """Return any single number as a float; EncodeError, which starts with `what`, for others."""
     if type(value) is float or isinstance(value, np.floating):
         return float(value)
@@ -102,7 +128,7 @@ def real(value: Any, what: str) -> float:
         one = one.item() if isinstance(one, np.ndarray) else one
         if kind not in "cmMSU" and not isinstance(one, complex) and hasattr(one, "__float__"):
             return float(one)
-    raise EncodeError(f"{what} must be one number, not {quoted(value)}")
+    raise EncodeError(f"{what} must be one number, not {quoted(value)}", path=path)
 
 
 def flag(value: Any, what: str) -> bool:

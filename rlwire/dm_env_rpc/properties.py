@@ -187,16 +187,19 @@ def _fit(entry: Property, value: Any) -> Any:
     if spec.dtype == codec.DataType.PROTO:
         return value
     what = f"the value of {_label(spec.name)}"
-    array = as_array(value, what)
+    dtype = codec.numpy_dtype(spec.dtype)
+    is_text = spec.dtype == codec.DataType.STRING
+    # NumPy's texts lack NUL at the end, and would have numbers as digits.
+    array = np.asarray(value, object) if is_text else as_array(value, what, dtype=dtype)
     if len(array.shape) != len(spec.shape) or any(
         size != wanted for size, wanted in zip(array.shape, spec.shape, strict=True) if wanted >= 0
     ):
         raise EncodeError(f"{what} must have the shape {spec.shape}, not {array.shape}")
-    if spec.dtype == codec.DataType.STRING:
-        if array.dtype.kind != "U":
-            raise EncodeError(f"{what} must be text, not {array.dtype}")
+    if is_text:
+        if others := [item for item in array.flat if not isinstance(item, str)]:
+            raise EncodeError(f"{what} must be text, not {quoted(others[0])}")
         return array if spec.shape else str(array.item())
-    array = cast(array, codec.numpy_dtype(spec.dtype), what)
+    array = cast(array, dtype, what)
     return array if spec.shape else array[()]
 
 

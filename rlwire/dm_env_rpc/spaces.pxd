@@ -5,8 +5,9 @@ cimport cython
 cdef class Tensor:
     cdef readonly object spec
     cdef readonly str name
-    cdef object _wire, _native, _scalar, _passed, _type, _least, _most, _stacked
-    cdef bint _floating, _boolean, _double, _is_number, _exact, _same, _single
+    cdef str _path
+    cdef object _wire, _native, _scalar, _passed, _type, _least, _most, _largest, _stacked
+    cdef bint _boolean, _double, _is_number, _exact, _same, _single
 
     cpdef object to_wire(self, object value)
     cpdef object to_native(self, object value)

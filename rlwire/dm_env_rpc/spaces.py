@@ -74,12 +74,13 @@ def spaces_in(name: str, limits: Limits) -> DescribedSpaces | None:
 class Tensor:
     """A tensor's spec, and conversions between wire values and the environment's numbers."""
 
-    def __init__(self, spec: TensorSpec, wire: np.dtype[Any], leaf: Leaf) -> None:
+    def __init__(self, spec: TensorSpec, wire: np.dtype[Any], leaf: Leaf, group: str) -> None:
         self.spec, self.name = spec, spec.name
+        self._path = f"$.step.{group}.{spec.name}"
         self._wire, self._native = wire, leaf.dtype
         self._scalar, self._type = wire.type, leaf.dtype.type
-        self._floating, self._boolean = wire.kind == "f", wire.kind == "b"
-        self._double = wire.char == "d"
+        self._boolean, self._double = wire.kind == "b", wire.char == "d"
+        self._largest = float(np.finfo(leaf.dtype).max) if wire.kind == "f" else -1.0
         self._least, self._most = exact_range(leaf.dtype)
         self._same = wire == leaf.dtype
         self._passed = self._scalar if self._same else None  # scalars that are not converted
@@ -92,18 +93,18 @@ class Tensor:
         kind = type(value)
         if kind is self._passed or (kind is _ndarray and self._exact and value.dtype == self._wire):
             return value
-        if kind is float and self._floating:  # as most rewards are; the encoder converts a double
+        if kind is float and -self._largest <= value <= self._largest:  # as most rewards are
             return value if self._double else self._scalar(value)
         if kind is int and not self._boolean and self._least <= value <= self._most:
             return value  # the encoder converts it
         if self._is_number:
-            return self._scalar(real(value, repr(self.name)))
-        value = cast(value, self._native, repr(self.name))
+            return self._scalar(real(value, repr(self.name), self._path))
+        value = cast(value, self._native, repr(self.name), self._path)
         return value if self._same else value.astype(self._wire)
 
     def to_native(self, value: Any) -> Any:
         if not self._same:
-            value = cast(value, self._native, repr(self.name))
+            value = cast(value, self._native, repr(self.name), self._path)
         elif self._single:
             return value if type(value) is self._type else self._type(value)
         elif self._stacked is None and type(value) is _ndarray and value.flags.carray:
@@ -115,8 +116,9 @@ class Tensor:
 
 
 class _Texts(Tensor):
-    def __init__(self, spec: TensorSpec, leaf: Leaf, checked: bool) -> None:
+    def __init__(self, spec: TensorSpec, leaf: Leaf, checked: bool, group: str) -> None:
         self.spec, self.name, self._leaf = spec, spec.name, leaf
+        self._path = f"$.step.{group}.{spec.name}"
         self._checked = checked and hasattr(leaf.space, "max_length")
 
     def to_wire(self, value: Any) -> Any:
@@ -127,7 +129,8 @@ class _Texts(Tensor):
             return array
         for item in array.flat:
             if not isinstance(item, (str, self._leaf.text or str)):
-                raise EncodeError(f"{self.name!r} must be text, not {type(item).__name__}")
+                words = f"{self.name!r} must be text, not {type(item).__name__}"
+                raise EncodeError(words, path=self._path)
         texts = [item.decode() if isinstance(item, bytes) else item for item in array.flat]
         return np.array(texts, object).reshape(array.shape)
 
@@ -137,12 +140,14 @@ class _Texts(Tensor):
         texts = [str(item).encode() if leaf.text is bytes else str(item) for item in array.flat]
         if not leaf.shape:
             if len(texts) != 1:
-                raise EncodeError(f"{self.name!r} must be one text, not of shape {array.shape}")
+                words = f"{self.name!r} must be one text, not of shape {array.shape}"
+                raise EncodeError(words, path=self._path)
             text = texts[0]
             if self._checked and not space.contains(text):
                 raise EncodeError(
                     f"{self.name!r} must have {space.min_length} to {space.max_length} characters, "
-                    f"from {space.characters!r}"
+                    f"from {space.characters!r}",
+                    path=self._path,
                 )
             return text
         if hasattr(space, "stack"):  # a Sequence
@@ -162,8 +167,11 @@ class Structure:
         self.what = what
         first = prefix or (name if tree.is_sequence else "")
         start = [first] if first else []
+        group = "actions" if what == "action" else "observations"
         self.leaves = [
-            _tensor(leaf, ".".join(map(str, [*start, *leaf.keys])) or leaf.name or name, checked)
+            _tensor(
+                leaf, ".".join(map(str, [*start, *leaf.keys])) or leaf.name or name, checked, group
+            )
             for leaf in tree.leaves
         ]
         self.is_leaf = tree.is_leaf
@@ -234,7 +242,7 @@ def _add_options(name: str, value: Any, settings: Settings) -> None:
     nested = isinstance(value, Mapping) and value and name.count(".") < DEFAULT.depth - 1
     if nested and all(isinstance(key, str) and "." not in key for key in value):
         for key, each in value.items():
-            _add_options(f"{name}.{key}", each, settings)
+            _add_options(".".join((name, key)), each, settings)  # an enumeration's key is its text
         return
     dtype = value.dtype if isinstance(value, (np.ndarray, np.generic)) else None
     carried = type(value) in (bool, int, float) or (dtype is not None and dtype in _TENSORS)
@@ -257,10 +265,10 @@ def plain_setting(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
+def _tensor(leaf: Leaf, name: str, checked: bool, group: str) -> Tensor:
     if leaf.text is not None:
         spec = codec.make_spec(name, leaf.shape, codec.DataType.STRING)
-        return _Texts(spec, leaf, checked)
+        return _Texts(spec, leaf, checked, group)
     shape, native = leaf.shape, leaf.dtype
     code = f"{native.kind}{native.itemsize}"
     code = _WIDER.get(code, code)
@@ -269,7 +277,7 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     wire = np.dtype(code)
     low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
     spec = codec.make_spec(name, shape, wire, low, high)
-    return Tensor(spec, wire, leaf)
+    return Tensor(spec, wire, leaf, group)
 
 
 def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.casting import as_array, flag
+from rlwire.codecs.casting import flag
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType, StepResult
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.spaces import TRUNCATED, Structure, info_spec, of_number, structure_of
@@ -164,8 +164,7 @@ def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]
     values = {}
     for leaf in actions.leaves:
         if leaf.spec.name in defaults:
-            given = as_array(defaults[leaf.spec.name], f"default_actions: {leaf.spec.name!r}")
-            value = np.array(leaf.to_wire(given))
+            value = np.array(leaf.to_wire(defaults[leaf.spec.name]))
             value.flags.writeable = False  # so that each step's action is a copy
             codec.check_bounds(leaf.spec, value)
             values[leaf.spec.name] = value

@@ -100,7 +100,8 @@ class Columns:
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
             what = leaf.named(f"{self._tree.what}s")
-            array[...] = cast(_fitting(part, array, what), array.dtype, what)
+            _fitting(part, array, what)
+            array[...] = cast(part, array.dtype, what)
 
     def choose_batch(self) -> None:
         """Choose the batch to write: one without live arrays, or 0, which is never borrowed."""

@@ -48,8 +48,6 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
     def numbers(value: Any) -> Any:
         if type(value) is np.ndarray and value.dtype == wanted and value.shape == shape:
             return value
-        if type(value) is np.ndarray and value.shape == shape and value.dtype.kind == "f" == kind:
-            return value.astype(wanted)
         array = as_array(value, what, dtype=wanted)
         if array.dtype.kind not in "buif":
             raise EncodeError(f"{what} must be numbers of shape {shape}, not {quoted(value)}")

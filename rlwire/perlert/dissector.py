@@ -9,14 +9,14 @@ from rlwire.codecs import perlert
 from rlwire.limits import Limits
 from rlwire.perlert.environment import flags_of
 from rlwire.perlert.spaces import SpaceDescription, SpaceText
-from rlwire.recording.dissecting import FAULTS, Dissector, plain
+from rlwire.recording.dissecting import FAULTS, BytesDissector, plain
 from rlwire.recording.messages import Dissected, EnvStep
 
 _LOBBY = perlert.LobbyRequest, perlert.Ready, perlert.LobbyInformation
 _REGISTER = perlert.Register, perlert.Registered
 
 
-class PerlertDissector(Dissector):
+class PerlertDissector(BytesDissector):
     """Without spaces from the lobby, a text of numbers becomes an array, and a mapping a dict.
 
     An action is a step of the frames after it, not of its own datagrams: these are resent.
@@ -29,9 +29,6 @@ class PerlertDissector(Dissector):
         self._acted = False
         self._newest = (-1, -1)  # step number and timestamp
         self._over = True
-
-    def frame_size(self, data: bytearray, from_client: bool) -> int:
-        return len(data)
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         decode = perlert.decode_client_message if from_client else perlert.decode_server_message

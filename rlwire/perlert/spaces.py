@@ -261,15 +261,12 @@ class _TextLeaf:
 
     def _prepare_integer(self, value: Any) -> str:
         low, high = exact_range(self._wire)
-        if isinstance(value, np.ndarray) and value.shape == ():
-            value = value[()]
-        try:
-            fits = isinstance(value, (int, np.integer, np.bool_)) and low <= int(value) <= high
-        except TypeError:  # of np.timedelta64, which is an np.integer
-            fits = False
-        if not fits:
-            raise EncodeError(f"{self._integer}, not {quoted(value)}")
-        return str(int(value))
+        if type(value) is not int or not low <= value <= high:
+            number = cast(value, self._wire, self._what)
+            if number.shape:
+                raise EncodeError(f"{self._integer}, not {quoted(value)}")
+            value = int(number)
+        return str(value)
 
     def _read_integer(self, text: str) -> Any:
         try:

@@ -91,10 +91,6 @@ def _session(scheme: str, side: str, limits: Limits | None) -> Any:
     return getattr(module, f"{_SESSIONS[scheme]}{side}Session")(limits=limits)
 
 
-def _captured(message: bytes, from_client: bool, layer: Any) -> Dissected:
-    return Dissected("captured", (message.decode() if layer is True else message, layer))
-
-
 def _recorded(path: str, scheme: str, limits: Limits | None) -> Iterator[_Message]:
     """Yield the messages of a recording's connections of one protocol, in its order."""
     dissectors: dict[int, Any] = {}
@@ -112,7 +108,9 @@ def _recorded(path: str, scheme: str, limits: Limits | None) -> Iterator[_Messag
         when, where = packet.monotonic - start, f"{path}: connection {number}"
         if number not in dissectors:
             dissectors[number] = dissector(scheme, limits)
-            dissectors[number].decode = _captured
+            dissectors[number].decode = lambda message, from_client, layer: Dissected(
+                "captured", (message.decode() if layer is True else message, layer)
+            )
         if packet.gap:  # what follows may depend on what is missing
             logger.warning("%s: not replayed any further, because %d packets are not in the "
                            "recording", where, packet.gap)  # fmt: skip

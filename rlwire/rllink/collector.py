@@ -157,7 +157,7 @@ def _column(length: int, value: Any) -> NDArray[Any]:
     return np.empty((length, *one.shape), one.dtype)
 
 
-_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "efdg", int: "lqd", bool: "?"}
+_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "dg", int: "lqd", bool: "?"}
 """The dtypes of columns that accept a scalar, by their characters."""
 
 
@@ -170,13 +170,13 @@ def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
         if same or (takes and (type(value) is not int or abs(value) <= 2**53)):
             columns[at] = value
             return
-        one = as_array(value, _name(what))
+        one = as_array(value, _name(what), dtype=columns.dtype)
         if one.shape != columns.shape[1:] or not np.can_cast(one.dtype, columns.dtype, "same_kind"):
             raise ValueError(
                 f"{_name(what)} must have shape {columns.shape[1:]} and dtype {columns.dtype} as "
                 f"before; it has {one.shape} and {one.dtype}"
             )
-        columns[at] = one if one.dtype.kind not in "biu" else cast(one, columns.dtype, _name(what))
+        columns[at] = one if one.dtype.kind not in "biuf" else cast(one, columns.dtype, _name(what))
         return
     if isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():

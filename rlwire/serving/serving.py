@@ -55,7 +55,10 @@ class Running(Protocol):
 
 
 class BackgroundServer(ABC):
-    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`."""
+    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`.
+
+    ``with`` starts it unless it runs or a run has ended by itself; it raises the error of that.
+    """
 
     scheme: str
     """The scheme of its URL; see `rlwire.registry`."""
@@ -71,12 +74,15 @@ class BackgroundServer(ABC):
         self._taking = threading.RLock()  # held by the one call of `stop` that ends a run
         self._ending = threading.RLock()  # held while a run ends: the next one waits, no signal
         self.fatal: BaseException | None = None  # which ended the last run
+        self._ended = False  # the last run, by itself
         self._guarded = False  # by TLS or a secret; else `start` warns of other machines
         self._encrypted = False
         self.initializer: Callable[[], None] | None = None
 
     def __enter__(self: _Self) -> _Self:
-        return self if self._running is not None else self.start()
+        if self._running is None and not self._has_ended():
+            self.start()
+        return self
 
     def __exit__(self, *error: object) -> None:
         self.stop()
@@ -129,7 +135,7 @@ class BackgroundServer(ABC):
             if self._running is not None:
                 raise RuntimeError(f"the server {self.url} is already running")
             self._stopped.clear()
-            self.fatal = None
+            self.fatal, self._ended = None, False
             self._running = self._run()
         with on_error(self.stop):  # a Ctrl-C
             logger.log(self.log_level, "serving %s, %s", self.url, self._details())
@@ -162,7 +168,7 @@ class BackgroundServer(ABC):
 
         An `error` that ends the server is raised by `serve_forever`.
         """
-        self.fatal = error
+        self.fatal, self._ended = error, True
         run_in_thread("rlwire stop", self.stop)
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
@@ -195,7 +201,8 @@ class BackgroundServer(ABC):
         try:
             with stop_signals() as self._stopping:
                 if self._running is None:
-                    self._raise_fatal()
+                    if self._has_ended():
+                        return
                     with contextlib.suppress(KeyboardInterrupt):  # the wait below returns at once
                         self.start()
                 reason = self._stopping.wait()
@@ -207,11 +214,13 @@ class BackgroundServer(ABC):
             # The previous signal handlers are restored: a second Ctrl-C interrupts.
             self._stopping = None
             self.stop()
-        self._raise_fatal()
+        self._has_ended()
 
-    def _raise_fatal(self) -> None:
+    def _has_ended(self) -> bool:
+        """Return whether the last run has ended by itself; RlwireError if by an error."""
         if self.fatal is not None:
             raise RlwireError(f"{self.url} stopped: {describe(self.fatal)}") from self.fatal
+        return self._ended
 
     @abstractmethod
     def _run(self) -> Running:

@@ -1,9 +1,12 @@
 """Numbers of another dtype: what stays what it is, and what does not."""
 
+from array import array
+from collections import UserList, deque
+
 import numpy as np
 import pytest
 
-from rlwire.codecs.casting import cast, flag, real
+from rlwire.codecs.casting import as_array, cast, flag, real
 from rlwire.errors import EncodeError
 from tests.raising import raised, raised_with
 
@@ -49,8 +52,6 @@ def test_booleans_are_cast_to_any_dtype(dtype):
 def test_floats_are_not_cast_to_integers():
     for dtype in FLOATS:
         assert cast([0.1, np.nan, -np.inf], dtype, "it").dtype == dtype
-    with pytest.warns(RuntimeWarning, match="overflow"):  # NumPy's own: no matter of kinds
-        assert cast(1e300, np.dtype(np.float32), "it") == np.inf
     for dtype in (*INTEGERS, BOOL):
         for value in (0.9, 1.0, np.float16(1), [1, 2.5], np.nan):
             raised_with(EncodeError, f"^it must .* {dtype}, not .*float", cast, value, dtype, "it")
@@ -78,6 +79,36 @@ def test_masked_elements_are_rejected():
     assert real(np.ma.array([2.0]), "it") == 2.0
     fields = np.ma.array([(1, 2)], mask=[(True, False)], dtype="i4,i4")
     raised_with(EncodeError, "^it is not an array", cast, fields, FLOATS[2], "it")
+
+
+def test_masked_elements_in_sequences_are_rejected():
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    parts = np.empty(2, object)
+    parts[:] = [masked[:1], masked[1:]]
+    one = np.array(None, object)
+    one[()] = np.ma.array(2.0, mask=True)
+    for value in (deque([masked]), [deque([masked])], deque([[masked]]), UserList([masked]), parts,
+                  [parts], deque(parts), one, [one]):  # fmt: skip
+        raised_with(EncodeError, "^it has masked elements", as_array, value, "it")
+    raised_with(EncodeError, "^it must be one number", real, one, "it")
+    assert cast(deque([masked[:1], [3.0]]), FLOATS[2], "it").tolist() == [[1.0], [3.0]]
+    for value in (b"a", bytearray(2), memoryview(np.zeros((2, 2))), array("d", [0.5]), range(3)):
+        np.testing.assert_array_equal(as_array(value, "it"), np.asarray(value))
+
+
+def test_finite_floats_beyond_a_dtype_are_rejected():
+    """NumPy would make infinities of them."""
+    for dtype, most in ((FLOATS[0], 65504), (FLOATS[1], 3.4028234663852886e38)):
+        for value in (most * 1.01, -most * 1.01, np.float64(1e300), np.longdouble(1e300)):
+            for form in (value, [value, 0.0], np.array([value, np.inf]), [[np.float64(value)]]):
+                error = raised(EncodeError, cast, form, dtype, "it", "$.a")
+                assert str(dtype) in str(error)
+                assert error.path == "$.a"
+        kept = [most, -most, np.inf, -np.inf, np.nan, 0.1, 1e-300]
+        for form in (kept, np.array(kept), np.longdouble(kept)):
+            np.testing.assert_array_equal(
+                cast(form, dtype, "it"), np.array(kept, dtype), strict=True
+            )
 
 
 def test_empty_arrays_cast_to_any_dtype():

@@ -215,7 +215,9 @@ def test_json_over_the_depth_limit_is_rejected():
     [
         (r.EnvReward(0, False, {"a": [object()]}), "$.body.info.a[0]"),
         (r.EnvText("\ud800"), "$.body.text"),
-        (r.EnvObservation([math.inf, object()]), "$.body.observation[0]"),
+        (r.EnvObservation([math.inf, object()]), "$.body.observation[1]"),  # infinities have names
+        (r.EnvReward(0, False, {"a": math.inf, 1: 0}), "$.body.info"),
+        (r.EnvReward(0, False, {"a": {"b": [math.nan, {2: 0}]}}), "$.body.info.a.b[1]"),
         (r.EnvObservation(np.array([1j])), "$.body.observation"),
         (r.AgentAction([("K", object())]), "$.body.action[0][1]"),
         (r.ControlPing(sent_at=float("inf")), "$.headers.sent_at"),

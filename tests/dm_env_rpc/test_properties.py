@@ -120,7 +120,12 @@ class TestServerSide:
     def test_property_values_that_violate_their_spec_are_not_sent(self):
         properties = dm_env_rpc.Properties()
         properties.add("x", shape=(2,), read=lambda: [1.0])
+        properties.add("words", shape=(2,), dtype=str, read=lambda: ["a", 1])
+        properties.add("narrow", shape=(2,), dtype=np.float32, read=lambda: [2**24 + 1, 0.5])
         service = functools.partial(answer_request, properties)
+        for key in ("words", "narrow"):
+            read = functools.partial(service, d.encode_property_request(d.ReadPropertyRequest(key)))
+            assert key in str(raised(EncodeError, read, None))
         with pytest.raises(EncodeError, match=r"must have the shape \(2,\), not \(1,\)"):
             service(d.encode_property_request(d.ReadPropertyRequest("x")), None)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rlwire.errors import EncodeError
 from rlwire.rllink import EpisodeCollector
 from tests.raising import raised, raised_with
 
@@ -125,3 +126,23 @@ def test_values_that_a_column_would_change_are_rejected():
     collector.step(np.float32(0), np.zeros(2), 0.0, False)
     step = (2**24 + 1, np.zeros(2), 0.0, False)
     raised_with(ValueError, "step, actions.* fit float32", collector.step, *step)
+
+
+@pytest.mark.parametrize("first", [np.float32(0), np.zeros(2, np.float32)], ids=["number", "array"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_number_beyond_the_dtype_of_its_column_is_refused(first, dtype):
+    first = np.asarray(first).astype(dtype)[()]
+    collector = EpisodeCollector(20)
+    collector.reset(first)
+    collector.step(first, first, 1.0, True)
+    collector.reset(first)
+    for number in (1e39, np.float64(1e39), -(2**24) - 1):
+        value = [number, 0.5] if first.shape else number
+        raised(EncodeError, collector.step, value, first, 1.0, False)
+        raised(EncodeError, collector.reset, value)
+        collector.reset(first)
+    collector.reset(first)
+    infinite = np.full_like(first, np.inf)
+    collector.step(infinite, infinite.tolist(), 1.0, True)
+    taken = collector.take()[-1]
+    assert np.isinf(taken.observations[1]).all()

@@ -9,10 +9,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_Items
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from rlwire.codecs._glue cimport ITEM
+from rlwire.codecs._glue cimport ITEM, utf8_of
 from rlwire.codecs._output cimport put_ok
 from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, field_bytes, fill_options, look, measure,
                                                measure_flat, read_flat, read_text, release, take,
@@ -219,17 +218,9 @@ cdef int _put_bytes(rlw_writer *w, uint32_t number, bytes data) except -1:
 
 cdef const char *_utf8(object text, Py_ssize_t *size, Maxima *maxima,
                        const Step *path) except NULL:
-    cdef const char *data
     if not isinstance(text, str):
         raise _not_a("str", text, path)
-    try:
-        data = PyUnicode_AsUTF8AndSize(text, size)
-    except UnicodeEncodeError as problem:
-        raise EncodeError(f"a string is not valid Unicode: {problem}",
-                          path=path_of(path)) from None
-    if <uint64_t> size[0] > maxima.most.string:
-        raise LimitExceeded("string", maxima.most.string, size[0], path=path_of(path))
-    return data
+    return utf8_of(text, size, maxima.most.string, path)
 
 
 cdef object _not_a(str expected, object value, const Step *path):
@@ -322,7 +313,7 @@ cdef int _put_field(rlw_writer *w, _Field field, object message, Maxima *maxima,
     cdef Py_ssize_t size = 0
     cdef int64_t number
     cdef bytes packed
-    cdef Step step = below(path, <void *> field.name)
+    cdef Step inner, step = below(path, <void *> field.name)
     value = getattr(message, field.name)
     if field.kind == TEXT:
         text = _utf8(value, &size, maxima, &step)
@@ -344,7 +335,11 @@ cdef int _put_field(rlw_writer *w, _Field field, object message, Maxima *maxima,
     elif field.kind == MESSAGE:
         _put_bytes(w, field.number, _body(field.sub, value, maxima, &step))
     elif field.kind == MESSAGES:
-        _put_messages(w, field, value, maxima, &step)
+        inner = below(&step, NULL)
+        for item in _iterated(value, &step):
+            count_sent(maxima, &inner)
+            _put_bytes(w, field.number, _body(field.sub, item, maxima, &inner))
+            inner.index += 1
     elif field.kind == SPECS_BY_UID:
         _put_specs(w, field, value, maxima, &step)
     elif value is not None:
@@ -359,16 +354,6 @@ cdef bytes _bytes(object value, const Step *path):
         return bytes(memoryview(value))
     except (TypeError, BufferError):
         raise _not_a("bytes", value, path) from None
-
-
-cdef int _put_messages(rlw_writer *w, _Field field, object messages, Maxima *maxima,
-                       const Step *path) except -1:
-    cdef Step step = below(path, NULL)
-    for message in _iterated(messages, path):
-        count_sent(maxima, &step)
-        _put_bytes(w, field.number, _body(field.sub, message, maxima, &step))
-        step.index += 1
-    return 0
 
 
 cdef int _put_specs(rlw_writer *w, _Field field, object specs, Maxima *maxima,

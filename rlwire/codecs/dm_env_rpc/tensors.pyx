@@ -153,10 +153,6 @@ cdef int _own_bytes(Tensor *out, bytes data) except -1:
     return 0
 
 
-cdef object _not_unicode(object problem):
-    return EncodeError(f"a string is not valid Unicode: {problem}")
-
-
 cdef bytes field_bytes(int number, const char *data, Py_ssize_t size):
     cdef uint8_t head[11]
     cdef Py_ssize_t head_size
@@ -175,7 +171,7 @@ cdef bytes _string(object text):
     try:
         data = PyUnicode_AsUTF8AndSize(text, &size)
     except UnicodeEncodeError as problem:
-        raise _not_unicode(problem) from None
+        raise EncodeError(f"a string is not valid Unicode: {problem}") from None
     return field_bytes(1, data, size)
 
 
@@ -231,7 +227,7 @@ cdef bytes _put_any(object item):
     try:
         url = item.type_url.encode("utf-8")
     except UnicodeEncodeError as problem:
-        raise _not_unicode(problem) from None
+        raise EncodeError(f"a string is not valid Unicode: {problem}") from None
     value = item.value
     content = field_bytes(1, url, len(url)) if url else b""
     if value:
@@ -305,7 +301,7 @@ cdef bint _keeps_int64(cnp.ndarray array, int kind) noexcept:
 
 cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
     """Return the array with another dtype and the same values."""
-    if kind <= RLW_TENSOR_DOUBLE and cnp.PyTypeNum_ISFLOAT(cnp.PyArray_TYPE(array)):
+    if kind == RLW_TENSOR_DOUBLE and cnp.PyArray_TYPE(array) in (cnp.NPY_FLOAT16, cnp.NPY_FLOAT32):
         return _converted(array, kind, None)
     if cnp.PyArray_TYPE(array) == cnp.NPY_INT64 and _keeps_int64(array, kind):
         return _converted(array, kind, None)
@@ -446,7 +442,7 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
     elif isinstance(value, ProtoArray):
         return _measure_proto_array(out, value, compress, dims_limit)
     array = as_array(value, "the value", "", dtype_of_kind(want) if exact else None)
-    if exact and array.dtype.kind == "U" and isinstance(value, (list, tuple, str)):
+    if exact and array.size and array.dtype.kind == "U" and not isinstance(value, np.ndarray):
         array = np.asarray(value, object)
     return _measure_array(out, array, want, dtype, compress, dims_limit, False, exact)
 
@@ -472,13 +468,10 @@ cdef int measure_flat(Tensor *out, object value, int data_type) except -1:
     return _finish(out, out.kind + RLW_TENSOR_VALUE_OFFSET, 0)
 
 
-cdef uint8_t *_write_data(const Tensor *tensor, uint8_t *to) noexcept nogil:
-    cdef const void *data = tensor.room if tensor.data == NULL else tensor.data
-    return rlw_tensor_put_data(to, tensor.kind, data, tensor.count, &tensor.sizes)
-
-
 cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil:
-    to = _write_data(tensor, rlw_tensor_put_head(to, tensor.field, tensor.kind, &tensor.sizes))
+    cdef const void *data = tensor.room if tensor.data == NULL else tensor.data
+    to = rlw_tensor_put_head(to, tensor.field, tensor.kind, &tensor.sizes)
+    to = rlw_tensor_put_data(to, tensor.kind, data, tensor.count, &tensor.sizes)
     return rlw_tensor_put_tail(to, tensor.shape, tensor.dims, &tensor.sizes)
 
 

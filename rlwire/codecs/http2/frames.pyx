@@ -89,7 +89,7 @@ cdef object frame_fault(const rlw_cursor *c, const rlw_h2_head *head, const uint
                       offset=c.fault.at - start)
 
 
-cdef object protocol_fault(const uint8_t *p, size_t size):
+cdef object protocol_fault(const uint8_t *p, size_t size, const uint8_t *start):
     """Return the error for a peer whose first bytes are not those of HTTP/2."""
     data = p[:min(size, <size_t> 24)]
     if data[:1] in (b"\x15", b"\x16") and data[1:2] in (b"\x03", b""):
@@ -99,7 +99,7 @@ cdef object protocol_fault(const uint8_t *p, size_t size):
         words = "HTTP/1, expected HTTP/2 with prior knowledge or ALPN h2"
     else:
         words = f"another protocol, expected HTTP/2: got {quoted(data)}"
-    return Http2Error(f"the peer speaks {words}", PROTOCOL_ERROR)
+    return Http2Error(f"the peer speaks {words}", PROTOCOL_ERROR, offset=p - start)
 
 
 cdef class FrameRules:
@@ -128,32 +128,34 @@ cdef class FrameRules:
 cdef int read_head(rlw_cursor *c, FrameRules rules, rlw_h2_head *head,
                    const uint8_t *start) except -1:
     """Read a head; return 1, 0 if bytes are missing, 2 if only its stream is at fault."""
+    cdef const uint8_t *p = c.at
     cdef rlw_status status = rlw_h2_read_head(c, rules.most, rules.other, head)
     if status == RLW_NEED_MORE:
         return 0
     if rules.first and (head.type != RLW_H2_SETTINGS or head.flags & RLW_H2_ACK):
         if head.type > RLW_H2_CONTINUATION or head.size > rules.other:
-            raise protocol_fault(c.fault.at if status else c.at - RLW_H2_HEAD, RLW_H2_HEAD)
+            raise protocol_fault(p, RLW_H2_HEAD, start)
         raise Http2Error(f"the first frame is {type_name(head.type)}, expected SETTINGS",
-                         PROTOCOL_ERROR)
+                         PROTOCOL_ERROR, offset=p - start)
     if rules.block and (head.type != RLW_H2_CONTINUATION or head.stream != rules.block):
         raise Http2Error(
             f"{type_name(head.type)} on stream {head.stream} inside the header block of "
-            f"stream {rules.block}", PROTOCOL_ERROR, offset=c.at - start)
+            f"stream {rules.block}", PROTOCOL_ERROR, offset=p - start)
     if status != RLW_OK:
         if rlw_h2_stream_only(head, status):
             return 2
         raise frame_fault(c, head, start)
     if head.type == RLW_H2_CONTINUATION and not rules.block:
-        raise Http2Error("CONTINUATION without a header block before it", PROTOCOL_ERROR)
+        raise Http2Error("CONTINUATION without a header block before it", PROTOCOL_ERROR,
+                         offset=p - start)
     return 1
 
 
-cdef bint read_preface(const uint8_t *p, size_t size) except -1:
+cdef bint read_preface(const uint8_t *p, size_t size, const uint8_t *start) except -1:
     """Check a client's first bytes; return whether they are the whole preface."""
     size = min(size, <size_t> 24)
     if memcmp(p, PyBytes_AS_STRING(PREFACE), size):
-        raise protocol_fault(p, size)
+        raise protocol_fault(p, size, start)
     return size == 24
 
 
@@ -170,18 +172,18 @@ cdef dict read_settings(rlw_cursor *c, const uint8_t *start):
     return values
 
 
-cdef int64_t read_prefix(const uint8_t *prefix, uint64_t limit) except -1:
-    """Return the size of the gRPC message behind a whole prefix."""
+cdef int64_t read_prefix(const uint8_t *prefix, uint64_t limit, Py_ssize_t at) except -1:
+    """Return the size of the gRPC message behind a whole prefix, which is at `at` for errors."""
     cdef rlw_cursor c
     cdef uint32_t size = 0
     cdef rlw_status status
     rlw_cursor_init(&c, prefix, RLW_GRPC_PREFIX)
     status = rlw_grpc_read_prefix(&c, limit, &size)
     if status == RLW_OVER_MESSAGE:
-        raise LimitExceeded("received", limit, size)
+        raise LimitExceeded("received", limit, size, offset=at + 1)
     if status != RLW_OK:
         words = (<bytes> rlw_status_text(status)).decode("ascii")
-        raise Compressed(f"{words}: its first byte is {prefix[0]:#04x}")
+        raise Compressed(f"{words}: its first byte is {prefix[0]:#04x}", offset=at)
     return size
 
 
@@ -214,7 +216,7 @@ cdef Py_ssize_t size_at(object buffer, Py_ssize_t start, Py_ssize_t end, FrameRu
     open_range(buffer, start, end, &view, &c)
     try:
         if rules.preface:
-            return 24 if read_preface(c.at, rlw_left(&c)) else 0
+            return 24 if read_preface(c.at, rlw_left(&c), <const uint8_t *> view.buf) else 0
         if not read_head(&c, rules, &head, <const uint8_t *> view.buf):
             return 0
         if head.type > RLW_H2_CONTINUATION and not unknown:
@@ -259,7 +261,7 @@ def message_size(object data, Py_ssize_t start, FrameRules rules not None):
     try:
         if view.len - start < RLW_GRPC_PREFIX:
             return -1
-        return read_prefix(<const uint8_t *> view.buf + start, rules.message)
+        return read_prefix(<const uint8_t *> view.buf + start, rules.message, start)
     finally:
         PyBuffer_Release(&view)
 

@@ -117,14 +117,14 @@ cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
     return 0
 
 
-cdef str _path_to(const uint8_t *data, size_t size, const uint8_t *at):
+cdef str _path(Input *input, const uint8_t *at):
     """Return the path, such as `$.state[3]`, of the byte at `at`, by reading the value again."""
     cdef rlw_msgpack_limits unlimited
     cdef rlw_msgpack_reader r
     cdef rlw_msgpack_value v
     unlimited.depth = unlimited.items = unlimited.string = unlimited.binary = <uint64_t> -1
     unlimited.ext = unlimited.array = unlimited.map = unlimited.dims = <uint64_t> -1
-    rlw_msgpack_reader_init(&r, data, size, &unlimited)
+    rlw_msgpack_reader_init(&r, input.start, input.reader.c.end - input.start, &unlimited)
     opened = []  # for each open array or map: [is it a map, values left, values read, key]
     while rlw_msgpack_read(&r, &v) == RLW_OK:
         if r.c.at > at or v.at >= at:
@@ -166,10 +166,6 @@ cdef str _key_shown(const rlw_msgpack_value *v):
     if v.kind == RLW_MSGPACK_INTEGER:
         return f"[{v.integer}]"
     return "[?]"
-
-
-cdef str _path(Input *input, const uint8_t *at):
-    return _path_to(input.start, input.reader.c.end - input.start, at)
 
 
 cdef object _error(Input *input, str reason, const uint8_t *at):
@@ -406,22 +402,12 @@ cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
     raise _error(input, f"not a scalar of dtype {descr}: {type(value).__name__}", item.at)
 
 
-cdef object _complex(Input *input, const rlw_msgpack_marked *m):
-    """Return Python's complex; None for a map with str keys that does not have a number."""
-    cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
-    try:
-        return complex(_short_text(item))
-    except ValueError:
-        if m.binary_keys:
-            raise _error(input, "not a complex number", item.at) from None
-        return None
-
-
 cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, uint32_t depth,
                     const uint8_t *first, uint64_t items):
     """Return the array or scalar of a map whose entries start at `first`; None for a plain map."""
     cdef rlw_msgpack_marked m
     cdef rlw_status status
+    cdef const rlw_msgpack_value *item
     cdef const uint8_t *here = input.reader.c.at
     cdef uint64_t items_here = input.reader.items
     input.reader.c.at = first
@@ -436,9 +422,12 @@ cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, ui
     if m.mark == RLW_MSGPACK_ND_SCALAR or m.mark == RLW_MSGPACK_NP_GENERIC:
         return _scalar(self, input, &m)
     if m.mark == RLW_MSGPACK_COMPLEX:
-        number = _complex(input, &m)
-        if number is not None:
-            return number
+        item = &m.field[RLW_MSGPACK_FIELD_DATA]
+        try:
+            return complex(_short_text(item))
+        except ValueError:
+            if m.binary_keys:  # else it is a plain map
+                raise _error(input, "not a complex number", item.at) from None
     input.reader.c.at = here
     input.reader.items = items_here
     return None

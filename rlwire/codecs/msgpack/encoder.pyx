@@ -7,13 +7,12 @@ from cpython.dict cimport PyDict_Next, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLong
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
 from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous, foreign_array
 from rlwire.codecs._glue cimport (PySequence_Fast_GET_ITEM, Py_SIZE, Step, below, made_with,
-                                  path_of)
+                                  path_of, utf8_of)
 from rlwire.codecs._output cimport *
 from rlwire.kernels cimport *
 
@@ -103,12 +102,7 @@ cdef int _put_utf8(const Options *o, Output *out, const uint8_t *data, Py_ssize_
 cdef int _put_other_text(const Options *o, Output *out, str text, const Step *path) except -1:
     """Write a text that is not ASCII."""
     cdef Py_ssize_t size = 0
-    cdef const char *data
-    try:
-        data = PyUnicode_AsUTF8AndSize(text, &size)
-    except UnicodeEncodeError as problem:
-        raise EncodeError(f"a string is not valid Unicode: {problem}",
-                          path=path_of(path)) from None
+    cdef const char *data = utf8_of(text, &size, o.string, path)
     return _put_utf8(o, out, <const uint8_t *> data, size, path)
 
 
@@ -229,15 +223,6 @@ cdef int _put_field(const Options *o, Output *out, const char *name, uint32_t si
     return 0
 
 
-cdef int _put_shape(const Options *o, Output *out, cnp.ndarray array) except -1:
-    cdef int i, dims = cnp.PyArray_NDIM(array)
-    _put_field(o, out, b"shape", 5)
-    put_ok(rlw_msgpack_put_array_head(&out.writer, <uint32_t> dims))
-    for i in range(dims):
-        put_ok(rlw_msgpack_put_integer(&out.writer, cnp.PyArray_DIMS(array)[i]))
-    return 0
-
-
 cdef int _put_data(const Options *o, Output *out, cnp.ndarray array, const Step *path) except -1:
     _put_field(o, out, b"data", 4)
     return _put_binary(o, out, <const uint8_t *> cnp.PyArray_DATA(array),
@@ -257,6 +242,7 @@ cdef str _name_of(const Options *o, cnp.dtype descr, const Step *path):
 
 cdef int _put_structured(const Options *o, Output *out, cnp.ndarray array, uint32_t depth,
                          const Step *path) except -1:
+    cdef int i, dims = cnp.PyArray_NDIM(array)
     put_ok(rlw_msgpack_put_map_head(&out.writer, 5))
     _put_field(o, out, b"nd", 2)
     put_ok(rlw_msgpack_put_boolean(&out.writer, True))
@@ -265,7 +251,10 @@ cdef int _put_structured(const Options *o, Output *out, cnp.ndarray array, uint3
     _put_list(o, out, <PyObject *> fields, depth + 1, path)
     _put_field(o, out, b"kind", 4)
     _put_field(o, out, b"V", 1)
-    _put_shape(o, out, array)
+    _put_field(o, out, b"shape", 5)
+    put_ok(rlw_msgpack_put_array_head(&out.writer, <uint32_t> dims))
+    for i in range(dims):
+        put_ok(rlw_msgpack_put_integer(&out.writer, cnp.PyArray_DIMS(array)[i]))
     return _put_data(o, out, array, path)
 
 
@@ -348,15 +337,6 @@ cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth
     _put(o, out, <PyObject *> item, depth + 1, path)
     _put_field(o, out, b"dtype", 5)
     return _put_text(o, out, <PyObject *> name, path)
-
-
-cdef int _put_complex(const Options *o, Output *out, object value, const Step *path) except -1:
-    text = repr(value)
-    put_ok(rlw_msgpack_put_map_head(&out.writer, 2))
-    _put_field(o, out, b"complex", 7)
-    put_ok(rlw_msgpack_put_boolean(&out.writer, True))
-    _put_field(o, out, b"data", 4)
-    return _put_text(o, out, <PyObject *> text, path)
 
 
 cdef int _put_long(Output *out, PyObject *value) except -1:
@@ -566,7 +546,12 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
     if isinstance(value, _np_generic):
         return _put_scalar(o, out, value, depth, path)
     if isinstance(value, complex) and o.arrays == ARRAYS_ND:
-        return _put_complex(o, out, value, path)
+        text = repr(value)
+        put_ok(rlw_msgpack_put_map_head(&out.writer, 2))
+        _put_field(o, out, b"complex", 7)
+        put_ok(rlw_msgpack_put_boolean(&out.writer, True))
+        _put_field(o, out, b"data", 4)
+        return _put_text(o, out, <PyObject *> text, path)
     return _put_default(o, out, value, depth, path)
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
 import numpy as np
 from typing_extensions import Buffer
 
-from rlwire.errors import DecodeError, LimitExceeded, quoted
+from rlwire.codecs.casting import as_array
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["text_to_mapping"]
 
 _ITEM = 256  # bytes that an item counts, whatever its type: see Limits
-_WHOLE = re.compile("[+-]?[0-9]{1,4000}").fullmatch
+_WHOLE = re.compile("[+-]?[0-9]{1,4300}").fullmatch
 _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
     re.IGNORECASE | re.ASCII,
@@ -25,7 +27,7 @@ def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> d
     """Return the mapping in a text such as ``x:0.54,y:1,2``.
 
     A name is followed by a colon and one value, or several separated by commas. A value is a bool,
-    an int of up to 64 bits, a float, or text. Several numbers or bools become an array, other
+    an int, a float, or text. Several numbers or bools become an array if it is equal to them, other
     values a list.
     """
     limits = DEFAULT if limits is None else limits
@@ -67,8 +69,8 @@ def _bytes(text: str, characters: int) -> int:
 def _value(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
-    if _WHOLE(text) and -(2**63) <= (whole := int(text)) < 2**64:
-        return whole
+    if _WHOLE(text):
+        return int(text)
     return float(text) if _NUMBER(text) else text
 
 
@@ -76,10 +78,9 @@ def _values(parts: list[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     kinds = {type(part) for part in parts}
-    if kinds == {bool}:
-        return np.array(parts)
-    if not kinds <= {int, float}:
-        return parts
-    if float in kinds or (max(parts) >= 2**63 and min(parts) < 0):
-        return np.array(parts, np.float64)
-    return np.array(parts, np.int64 if max(parts) < 2**63 else np.uint64)
+    if kinds == {bool} or kinds <= {int, float}:
+        with contextlib.suppress(EncodeError, OverflowError):  # no array is equal
+            wide = kinds == {int} and max(parts) >= 2**63 and min(parts) >= 0
+            array = as_array(np.array(parts, np.uint64) if wide else parts, "it")
+            return parts if array.dtype.hasobject else array
+    return parts

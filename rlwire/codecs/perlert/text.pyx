@@ -108,11 +108,14 @@ cdef double number_of(object value) except? -1:
     return float(str(value) if isinstance(value, _np_floating) else value)
 
 
-cdef int _put_int(rlw_writer *w, object value) except -1:
+cdef int _put_int(rlw_writer *w, object value, str field) except -1:
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow:
-        text = b"%d" % value
+        try:
+            text = b"%d" % value
+        except ValueError as problem:  # thousands of digits
+            raise EncodeError(f"{field} is too large: {problem}", path=field) from None
         return put_ok(rlw_put(w, <const char *> text, len(text)))
     put_ok(rlw_reserve(w, 20))
     w.at = rlw_put_i64(w.at, number)
@@ -169,7 +172,7 @@ cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned re
     if isinstance(value, (bool, _np_bool)):
         return _put_text(w, "true" if value else "false", style.most, 0, field)
     if isinstance(value, int):
-        return _put_int(w, value)
+        return _put_int(w, value, field)
     if isinstance(value, float):  # numpy.float64 too
         return _put_double(w, value, style)
     return _put_array(w, _array_of(value, field), style, field)

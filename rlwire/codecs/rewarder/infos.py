@@ -82,8 +82,10 @@ def spell(value: Any) -> Any:
         return [spell(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if hasattr(value, "__array__") and not isinstance(value, (np.longdouble, np.clongdouble)):
-        return spell(as_array(value, "it").tolist())
+    if hasattr(value, "__array__"):
+        array = as_array(value, "it")
+        if array.dtype.kind in "biufOU" and array.dtype.char != "g":  # to NumPy, no time is None
+            return spell(array.tolist())
     return value
 
 

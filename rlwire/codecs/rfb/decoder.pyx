@@ -223,6 +223,7 @@ cdef class RectangleDecoder:
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_rfb_rectangle r
+        cdef Rectangle made
         cdef const uint8_t *data
         cdef const uint8_t *head
         cdef list done = []
@@ -246,7 +247,10 @@ cdef class RectangleDecoder:
                     rlw_fail(&c, RLW_BAD_ENCODING, head + 8, <uint64_t> <uint32_t> r.encoding, 0)
                     self._refuse(&c, data)
                 self._paint(&c, &r, head, data, count - 1)
-                done.append(_made_of(&r))
+                made = Rectangle.__new__(Rectangle)
+                made.x, made.y, made.width, made.height = r.x, r.y, r.width, r.height
+                made.encoding = r.encoding
+                done.append(made)
             return done
         finally:
             self.framebuffer.painted_by -= 1
@@ -388,13 +392,6 @@ cdef class RectangleDecoder:
 
 cdef inline uint64_t _most(const rlw_rfb_screen *screen) noexcept:
     return max(<uint64_t> screen.width * screen.height * FRAMES, <uint64_t> LEAST)
-
-
-cdef Rectangle _made_of(const rlw_rfb_rectangle *r):
-    cdef Rectangle made = Rectangle.__new__(Rectangle)
-    made.x, made.y, made.width, made.height = r.x, r.y, r.width, r.height
-    made.encoding = r.encoding
-    return made
 
 
 cdef rlw_status _run(rlw_cursor *c, const rlw_rfb_screen *screen, const rlw_rfb_rectangle *r,

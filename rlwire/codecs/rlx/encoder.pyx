@@ -14,7 +14,8 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint8_t, uint32_t, uint6
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous, dtype_name, foreign_array
-from rlwire.codecs._glue cimport PySequence_Fast_GET_ITEM, Py_SIZE, Step, below, made_with, path_of
+from rlwire.codecs._glue cimport (PySequence_Fast_GET_ITEM, Py_SIZE, Step, below, made_with,
+                                  path_of, utf8_of)
 from rlwire.codecs._output cimport *
 from rlwire.kernels cimport *
 
@@ -50,14 +51,7 @@ cdef type _np_bytes = np.bytes_
 cdef int _put_text(RLXEncoder self, Output *out, str text, const Step *path) except -1:
     """Write a string without its type byte."""
     cdef Py_ssize_t size = 0
-    cdef const char *data
-    try:
-        data = PyUnicode_AsUTF8AndSize(text, &size)
-    except UnicodeEncodeError as problem:
-        raise EncodeError(f"a string is not valid Unicode: {problem}",
-                          path=path_of(path)) from None
-    if <uint64_t> size > self._limits.string:
-        raise LimitExceeded("string", self._limits.string, size, path=path_of(path))
+    cdef const char *data = utf8_of(text, &size, self._limits.string, path)
     return put_ok(rlw_rlx_put_text(&out.writer, data, <uint32_t> size))
 
 

@@ -69,7 +69,7 @@ cdef class Http2Core:
     cdef list _messages(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at,
                         bint end)
     cdef list _feed(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at)
-    cdef int _begin_block(self, Stream stream, size_t size) except -1
+    cdef int _begin_block(self, Stream stream, size_t size, Py_ssize_t at) except -1
     cdef object _deliver(self, Stream stream, object message)
     cdef bint _renew(self, Stream stream) except -1
     cdef list _open_window(self, rlw_cursor *c, const rlw_h2_head *head, const uint8_t *start)

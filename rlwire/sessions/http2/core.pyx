@@ -292,7 +292,7 @@ cdef class Http2Core:
             self._skip -= <uint32_t> size
             return []
         if self.rules.preface:
-            if not read_preface(data, size) or size != 24:
+            if not read_preface(data, size, data) or size != 24:
                 raise Http2Error(f"{size} bytes are not the preface", PROTOCOL_ERROR)
             self.rules.preface = False
             return []
@@ -392,7 +392,7 @@ cdef class Http2Core:
             return events + [None]
         if end and not stream.gone:
             if stream._have or stream._block is not None:
-                error = DecodeError("the stream ends inside a message")
+                error = DecodeError("the stream ends inside a message", offset=at + n)
                 self.frame_event = StreamFailed(stream.number, error)
             else:
                 self.frame_event = Frame(RLW_H2_DATA, RLW_H2_END_STREAM, stream.number, b"")
@@ -415,6 +415,7 @@ cdef class Http2Core:
                 if not stream._have:
                     self._begun += 1
                     stream._begun = self._begun
+                begin = <Py_ssize_t> at  # of the prefix, or of its rest in this frame
                 part = min(RLW_GRPC_PREFIX - stream._have, n)
                 memcpy(stream._prefix + stream._have, p, part)
                 stream._have += part
@@ -423,10 +424,10 @@ cdef class Http2Core:
                 at += part
                 if stream._have < RLW_GRPC_PREFIX:
                     return events
-                length = <size_t> read_prefix(stream._prefix, self.rules.message)
+                length = <size_t> read_prefix(stream._prefix, self.rules.message, begin)
                 stream._have = 0
                 if n < length:
-                    self._begin_block(stream, length)
+                    self._begin_block(stream, length, begin + 1)
                     continue
                 if length <= SMALL:
                     message = PyBytes_FromStringAndSize(<const char *> p, length)
@@ -465,11 +466,11 @@ cdef class Http2Core:
                 self._rest, self._rest_at, self._rest_size = frame, at, n
                 return events
 
-    cdef int _begin_block(self, Stream stream, size_t size) except -1:
+    cdef int _begin_block(self, Stream stream, size_t size, Py_ssize_t at) except -1:
         cdef uint64_t most = 2 * self.rules.message
         if self.assembling + size > most:
             raise LimitExceeded(
-                "received", self.rules.message, self.assembling + size,
+                "received", self.rules.message, self.assembling + size, offset=at,
                 advice="the sum of incomplete messages on all streams of the connection")
         stream._block = Block(<Py_ssize_t> size)
         stream._size, stream._full = size, 0
@@ -537,7 +538,7 @@ cdef class Http2Core:
         if head.type == RLW_H2_HEADERS:
             self._block_flags = head.flags
         if total > self.rules.header:
-            raise LimitExceeded("header", self.rules.header, total)
+            raise LimitExceeded("header", self.rules.header, total, offset=0)
         if not head.flags & RLW_H2_END_HEADERS:
             if not size:
                 self.count_control_frame()

@@ -327,7 +327,10 @@ class WebSocketSession(Layer):
             self._set_phase(_CLOSED)
             self._fail_handshake(error)
         elif self.phase is _OPEN:
-            self._close(_code_of_fault(error), self._reason(error))
+            code = BAD_TEXT if isinstance(error, frames.NotText) else BAD_FRAME
+            if isinstance(error, (LimitExceeded, _WrongKind)):
+                code = _code_of(error)
+            self._close(code, self._reason(error))
         else:
             self._end()
 
@@ -361,10 +364,3 @@ def _code_of(error: RlwireError) -> int:
     if isinstance(error, (DeadlineExceeded, RemoteProtocolError)):
         return NOT_ALLOWED
     return INTERNAL
-
-
-def _code_of_fault(error: RlwireError) -> int:
-    """Return the code for an error in the WebSocket protocol itself."""
-    if isinstance(error, (LimitExceeded, _WrongKind)):
-        return _code_of(error)
-    return BAD_TEXT if isinstance(error, frames.NotText) else BAD_FRAME

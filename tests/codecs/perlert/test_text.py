@@ -204,13 +204,25 @@ def test_list_of_one_type_is_decoded_as_an_array():
         ("a,,b", ["a", "", "b"]),
         ("1,a,true,2.5", [1, "a", True, 2.5]),
         ("1,true", [1, True]),
-        ("-1,18446744073709551615", np.array([-1.0, 2.0**64])),
+        ("-1,18446744073709551615", [-1, 2**64 - 1]),
+        ("-1,9223372036854775808", np.array([-1.0, 2.0**63])),
+        ("9007199254740993,0.5", [2**53 + 1, 0.5]),
+        ("9007199254740992,nan", np.array([2.0**53, np.nan])),
     ]:
         assert type(text_to_value(text)) is type(expected)
         assert same(text_to_value(text), expected)
         got = text_to_mapping(f"k:{text},z:5")
         assert list(got) == ["k", "z"]
         assert same(got["k"], expected)
+
+
+def test_large_integers_stay_equal():
+    for number in (2**53 + 1, 2**64, -(2**65) - 1, 10**400, -(10**4299)):
+        assert text_to_value(value_to_text(number)) == number
+        for others in (["1"], ["0.5", "nan"]):
+            assert text_to_value(",".join([value_to_text(number), *others]))[0] == number
+    for number in (10**4300, -(10**5000)):
+        assert raised(EncodeError, value_to_text, number).path == "value"
 
 
 def test_mappings_keep_their_order_and_types():

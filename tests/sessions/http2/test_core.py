@@ -8,7 +8,7 @@ import pytest
 from rlwire.buffers import Arena
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.frames import Compressed, Http2Error
-from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.http2.core import STREAM_WINDOW, Http2Core, Stream
 from rlwire.sessions.http2.events import StreamFailed
@@ -134,23 +134,28 @@ def test_receive_whole_keeps_a_block_that_it_is_given():
 
 
 STREAM_FAILURES = {
-    "compressed": (data(message(b"x", 1)), "compressed"),
-    "an unknown flag": (data(message(b"x", 255)), "compressed"),
+    "compressed": (data(message(b"x", 1)), "compressed", 9),
+    "an unknown flag": (data(message(b"x", 255)), "compressed", 9),
+    "compressed, its prefix in two frames": (data(b"\1\0") + data(b"\0\0\1a"), "compressed", 9),
     "over the limit, at its prefix": (
         data(b"\0" + (100_001).to_bytes(4, "big")),
         "received=100000",
+        10,
     ),
-    "ends inside a message": (data(message(b"x")[:-1], http2.END_STREAM), "inside .* at byte 0"),
+    "ends inside a message": (data(message(b"x")[:-1], http2.END_STREAM), "inside", 14),
 }
 
 
-@pytest.mark.parametrize(("wire", "words"), STREAM_FAILURES.values(), ids=list(STREAM_FAILURES))
-def test_invalid_message_fails_its_stream_only(wire, words):
+@pytest.mark.parametrize(
+    ("wire", "words", "offset"), STREAM_FAILURES.values(), ids=list(STREAM_FAILURES)
+)
+def test_invalid_message_fails_its_stream_only(wire, words, offset):
     server, _ = opened(False, limits=Limits(received=100_000))
     assert feed(server, wire) == []
     [(kind, number, error)] = server.told
     assert (kind, number) == ("StreamFailed", 1)
     assert re.search(words, str(error))
+    assert error.offset == offset  # in the last frame
     assert isinstance(error, Compressed) == (words == "compressed")
     assert server.assembling == 0
 
@@ -415,6 +420,29 @@ def test_error_names_the_protocol_of_a_foreign_peer(client, words, expected):
     error = refused(Peer(client), words)
     assert error.code == http2.PROTOCOL_ERROR
     assert expected in str(error)
+
+
+@pytest.mark.parametrize(
+    ("first", "block", "words"),
+    [
+        (True, 0, b"GET / HTTP/1.1"), (True, 0, http2.ping()), (False, 3, http2.ping()),
+        (False, 0, f(9, 4, 1, b"x")), (False, 0, f(5, 4, 1, bytes(4))),
+    ],
+)  # fmt: skip
+def test_error_has_the_offset_of_its_frame_in_the_buffer(first, block, words):
+    rules = http2.FrameRules()
+    rules.first, rules.block = first, block
+    for start in (0, 7):
+        buffer = bytes(start) + words
+        error = raised(Http2Error, http2.frame_size, buffer, start, len(buffer), rules)
+        assert error.offset == start
+    rules.preface = True
+    assert (
+        raised(Http2Error, http2.frame_size, b"..." + words, 3, 3 + len(words), rules).offset == 3
+    )
+    prefix = bytes(3) + b"\1" + bytes(4)
+    assert raised(Compressed, http2.message_size, prefix, 3, rules).offset == 3
+    assert raised(LimitExceeded, http2.message_size, b"..\0" + b"\xff" * 4, 2, rules).offset == 3
 
 
 def test_frame_encoder_rejects_values_over_the_field_widths():

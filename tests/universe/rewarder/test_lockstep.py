@@ -237,16 +237,18 @@ def test_connection_is_borrowed_between_large_actions():
         EnvironmentRewarder(lambda: made, "127.0.0.1:0", lockstep=True, auth=None) as server,
         rlwire.make(server.url) as remote,
     ):
-        remote.reset()
         action = np.zeros(8000, np.float32)
-        for _ in range(20):
+
+        def steps_while_borrowed():
             remote.step(action)
-        assert eventually(lambda: loan_of(server) is not None)
-        taken = 0
-        for _ in range(5):
-            remote.step(action)
-            taken += loan_of(server) is not None
-        assert taken >= 3  # the loop may take it back once
+            return loan_of(server) is not None and not loan_of(server).ended
+
+        remote.reset()
+        for _ in range(3):
+            assert eventually(steps_while_borrowed)
+            loan = loan_of(server)
+            server.text("from another thread")  # the loop takes it back, behind a large action
+            assert eventually(lambda loan=loan: loan.ended)
 
 
 def test_agent_that_sends_actions_without_reading_receives_all_steps(client):
