@@ -72,7 +72,7 @@ def turn(envs: Any, batches: Sequence[Any], count: int) -> float:
     for batch in batches[:10]:
         envs.step(batch)
     begin, steps = perf_counter(), 0
-    while perf_counter() - begin < SECONDS:
+    while not steps or perf_counter() - begin < SECONDS:
         for batch in batches:
             envs.step(batch)
         steps += count * len(batches)

@@ -211,10 +211,10 @@ def client(kind: str, address: str) -> tuple[Any, Callable[[], Any]]:
 
 def exchanges(exchange: Callable[[], Any], seconds: float) -> list[float]:
     """Return the milliseconds of each exchange."""
-    times = []
+    times: list[float] = []
     until = time.perf_counter() + seconds
     gc.disable()
-    while (now := time.perf_counter()) < until:
+    while (now := time.perf_counter()) < until or not times:
         exchange()
         times.append(1e3 * (time.perf_counter() - now))
         time.sleep(PAUSE)

@@ -72,7 +72,7 @@ def run(text, folder):
         name = re.match(r"# ([\w/]+\.py)\n", block)
         (folder / (name[1] if name else f"example{number}.py")).write_text(block, "utf-8")
         if name is None:
-            programs.python(f"example{number}.py", cwd=folder, timeout=60, check=True)
+            programs.python(f"example{number}.py", cwd=folder, timeout=None, check=True)
     return len(code(text))
 
 

@@ -21,10 +21,17 @@ def free_port(kind=socket.SOCK_STREAM):
             return port
 
 
-def listens(port):
-    """Return whether a server listens at a port of this machine."""
+def listens(where):
+    """Return whether a server listens at a port of this machine or at a unix socket's path.
+
+    The path is there a moment before.
+    """
     with contextlib.suppress(OSError):
-        socket.create_connection(("localhost", port), 20).close()
+        if isinstance(where, int):
+            socket.create_connection(("localhost", where), 20).close()
+        else:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(str(where))
         return True
     return False
 

@@ -13,7 +13,8 @@ import pytest
 
 from rlwire.rllink import Server, SetConfig, SetState
 from tests.howtos import PAGES, ROOT, code, compiled
-from tests.programs import end, free_port, run, running, start
+from tests.programs import free_port, listens, run, running
+from tests.waiting import eventually
 
 _, COMPILE = code(PAGES["game_engine"], "sh")
 (TRAINER,) = code(PAGES["game_engine"])
@@ -116,14 +117,7 @@ def check_that_rllib_trains(program):
     with contextlib.ExitStack() as stack:
         pipes = {"stdout": subprocess.PIPE, "text": True}
         trainer = stack.enter_context(running([sys.executable, "-c", text], **pipes))
-        players = 0
-        while players < 2:  # until it listens
-            assert trainer.poll() is None
-            started = start(player, stderr=subprocess.DEVNULL)
-            try:
-                started.wait(1)
-                end(started)
-            except subprocess.TimeoutExpired:
-                stack.callback(end, started)
-                players += 1
+        eventually(lambda: listens(int(port)) or trainer.poll() is not None, 120)
+        for _ in range(2):
+            stack.enter_context(running(player, stderr=subprocess.DEVNULL))
         assert "balances: True" in trainer.communicate(timeout=500)[0]

@@ -18,6 +18,7 @@ import websockets.sync.server
 from websockets.exceptions import ConnectionClosed as TheirsClosed
 
 from rlwire.codecs import msgpack
+from rlwire.codecs.websocket.frames import FrameEncoder
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.openpi import Client, Server
@@ -25,11 +26,17 @@ from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
 from rlwire.sessions.websocket import Closed, Refused
 from rlwire.transports.sockets import Timeouts
 from rlwire.websocket import connect
+from tests.programs import free_port
 from tests.raising import raised
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 LOOPBACK = "127.0.0.1:0"
 ACCEPT = "Sec-WebSocket-Accept"
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+WAIT = {"prompt": "wait"}
 METADATA = {"robot": "aloha", "horizon": 50}
 # A thread for each client, or so many for the policy.
 WORKERS = pytest.mark.parametrize(
@@ -75,7 +82,7 @@ class Policy:
         if prompt == "exit":
             raise SystemExit("a policy's own idea")
         if prompt == "wait":
-            assert self.go_on.wait(20)
+            assert self.go_on.wait(60)
         if prompt == "sleep":
             time.sleep(obs["seconds"])
         if prompt == "list":
@@ -259,11 +266,11 @@ def test_server_accepts_clients_during_inference(policy, server):
     with theirs(server) as slow:
         slow.send(msgpack.encode({"prompt": "wait"}))
         eventually(lambda: policy.busy == 1)
-        assert slow.ping().wait(5), "no pong while the policy thinks"
+        assert slow.ping().wait(PATIENCE), "no pong while the policy thinks"
         with client_of(server) as other:
             assert other.metadata == METADATA
         policy.go_on.set()
-        assert "actions" in msgpack.decode(slow.recv(timeout=5))
+        assert "actions" in msgpack.decode(slow.recv(timeout=PATIENCE))
 
 
 def test_server_detects_lost_clients_during_inference(policy, server, raw):
@@ -322,8 +329,8 @@ def test_bad_peer_does_not_disturb_others(server, caplog):
         for message in (b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x80" * 50, "a text", b"\x90"):
             with theirs(server) as bad_one:
                 bad_one.send(message)
-                assert isinstance(bad_one.recv(timeout=5), str)
-                raised(TheirsClosed, bad_one.recv, timeout=5)
+                assert isinstance(bad_one.recv(timeout=PATIENCE), str)
+                raised(TheirsClosed, bad_one.recv, timeout=PATIENCE)
             assert "actions" in good.infer({})
 
 
@@ -332,8 +339,8 @@ def test_large_and_small_invalid_messages_get_the_same_error(server, caplog):
     for count in (1, 1_000_000):
         with theirs(server) as bad:
             bad.send(msgpack.encode([1] * count))
-            output.append(bad.recv(timeout=20))
-            raised(TheirsClosed, bad.recv, timeout=5)
+            output.append(bad.recv(timeout=PATIENCE))
+            raised(TheirsClosed, bad.recv, timeout=PATIENCE)
             output.append(bad.close_code)
     assert output[0].endswith(", not a list")
     assert output[:2] == output[2:]
@@ -350,7 +357,7 @@ def test_server_rejects_pickled_arrays_without_unpickling(server):
     }  # fmt: skip
     with theirs(server) as bad:
         bad.send(msgpack.encode({"x": array}))
-        answer = bad.recv(timeout=5)
+        answer = bad.recv(timeout=PATIENCE)
         assert isinstance(answer, str)
         assert "pickle" in answer
 
@@ -367,7 +374,7 @@ def test_rejected_client_raises_the_text_and_closes():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = "127.0.0.1:{1}".format(*server.socket.getsockname())
         assert "no policy" in str(raised(PeerError, Client, address))
-        assert closed.wait(20)
+        assert closed.wait(PATIENCE)
 
 
 def test_message_over_the_limit_is_rejected_before_it_is_received(policy):
@@ -380,14 +387,21 @@ def test_message_over_the_limit_is_rejected_before_it_is_received(policy):
 
 
 def test_silent_client_is_disconnected(policy, raw):
-    with Server(policy, LOOPBACK, idle_timeout=3.0) as server:
-        client = raw(server, {})
-        assert "actions" in client.receive()
-        client.send({"prompt": "wait"})
-        silent = raw(server)
-        raised((ConnectionClosed, RemoteProtocolError), silent.receive)
+    # In one packet, as a client that pauses between the two would be silent itself.
+    request = UPGRADE + b"".join(FrameEncoder(True, "binary").message(msgpack.encode(WAIT)))
+    with (
+        Server(policy, LOOPBACK, idle_timeout=3.0) as server,
+        socket.create_connection(("127.0.0.1", server.address.port)) as slow,
+    ):
+        slow.sendall(request)
+        eventually(lambda: policy.busy == 1)
+        raised((ConnectionClosed, RemoteProtocolError), lambda: raw(server).receive())
         policy.go_on.set()  # a slow policy is no silent client
-        assert "actions" in client.receive()
+        received = b""
+        while b"actions" not in received:
+            data = slow.recv(65536)
+            assert data, received
+            received += data
 
 
 # -- keys and pages --------------------------------------------------------------------------
@@ -406,7 +420,7 @@ def test_server_rejects_a_missing_or_invalid_api_key(policy, raw, caplog):
         for value in ("s3cret", "Bearer s3cret"):
             raised(Refused, raw, server, headers=[("Authorization", value)])
         url = f"http://127.0.0.1:{server.address.port}/healthz"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             assert answer.read() == b"OK\n"
         eventually(lambda: server.statistics()["open"] == 0)
     # Who watches asks every few seconds: that is not worth a line.
@@ -423,7 +437,8 @@ def test_server_rejects_browser_origins_by_default(policy, server, raw):
 
 
 def test_client_reconnects_to_a_restarted_server(policy):
-    server = Server(policy, LOOPBACK).start()
+    # No other program gets this port meanwhile, nor the client itself as its own.
+    server = Server(policy, f"127.0.0.1:{free_port()}").start()
     with client_of(server) as client:
         assert "actions" in client.infer({})
         server.stop()
@@ -460,9 +475,8 @@ def test_stop_abandons_a_stuck_policy(policy, raw):
     with Server(policy, LOOPBACK) as server:
         raw(server, {"prompt": "wait"})
         eventually(lambda: policy.busy == 1)
-        begun = time.monotonic()
         server.stop(grace=0.5)
-        assert time.monotonic() - begun < 3
+        assert policy.busy == 1
         policy.go_on.set()
 
 

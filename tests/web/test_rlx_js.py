@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,8 +20,9 @@ import pytest
 import rlwire.web
 from rlwire.rlx import RLXPageServer
 from tests.agents import CountingAgent, Recorder
-from tests.programs import run, running
+from tests.programs import listens, run, running
 from tests.reference.chromium import browser
+from tests.waiting import eventually
 
 HERE = Path(__file__).parent
 AGENTS, STEPS = 4, 1000
@@ -248,9 +248,7 @@ def test_howto_trainer_steps_the_carts_of_a_page(site, tmp_path):
         running([sys.executable, "-c", trainer], stdout=subprocess.PIPE) as process,
         RLXPageServer(f"rlx+unix://{place}", "127.0.0.1:0", origins=[site.origin]) as proxy,
     ):
-        while not place.exists():
-            assert process.poll() is None
-            time.sleep(0.02)
+        eventually(lambda: listens(place) or process.poll() is not None)
         address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
         with browser(f"{site.origin}/{address}", tmp_path):
             output, _ = process.communicate(timeout=90)
