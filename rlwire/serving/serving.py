@@ -55,10 +55,7 @@ class Running(Protocol):
 
 
 class BackgroundServer(ABC):
-    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`.
-
-    ``with`` starts it unless it runs or a run has ended by itself; it raises the error of that.
-    """
+    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`."""
 
     scheme: str
     """The scheme of its URL; see `rlwire.registry`."""
@@ -74,15 +71,12 @@ class BackgroundServer(ABC):
         self._taking = threading.RLock()  # held by the one call of `stop` that ends a run
         self._ending = threading.RLock()  # held while a run ends: the next one waits, no signal
         self.fatal: BaseException | None = None  # which ended the last run
-        self._ended = False  # the last run, by itself
         self._guarded = False  # by TLS or a secret; else `start` warns of other machines
         self._encrypted = False
         self.initializer: Callable[[], None] | None = None
 
     def __enter__(self: _Self) -> _Self:
-        if self._running is None and not self._has_ended():
-            self.start()
-        return self
+        return self if self._running is not None else self.start()
 
     def __exit__(self, *error: object) -> None:
         self.stop()
@@ -135,7 +129,7 @@ class BackgroundServer(ABC):
             if self._running is not None:
                 raise RuntimeError(f"the server {self.url} is already running")
             self._stopped.clear()
-            self.fatal, self._ended = None, False
+            self.fatal = None
             self._running = self._run()
         with on_error(self.stop):  # a Ctrl-C
             logger.log(self.log_level, "serving %s, %s", self.url, self._details())
@@ -168,7 +162,7 @@ class BackgroundServer(ABC):
 
         An `error` that ends the server is raised by `serve_forever`.
         """
-        self.fatal, self._ended = error, True
+        self.fatal = error
         run_in_thread("rlwire stop", self.stop)
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
@@ -201,8 +195,7 @@ class BackgroundServer(ABC):
         try:
             with stop_signals() as self._stopping:
                 if self._running is None:
-                    if self._has_ended():
-                        return
+                    self._raise_fatal()
                     with contextlib.suppress(KeyboardInterrupt):  # the wait below returns at once
                         self.start()
                 reason = self._stopping.wait()
@@ -214,13 +207,11 @@ class BackgroundServer(ABC):
             # The previous signal handlers are restored: a second Ctrl-C interrupts.
             self._stopping = None
             self.stop()
-        self._has_ended()
+        self._raise_fatal()
 
-    def _has_ended(self) -> bool:
-        """Return whether the last run has ended by itself; RlwireError if by an error."""
+    def _raise_fatal(self) -> None:
         if self.fatal is not None:
             raise RlwireError(f"{self.url} stopped: {describe(self.fatal)}") from self.fatal
-        return self._ended
 
     @abstractmethod
     def _run(self) -> Running:

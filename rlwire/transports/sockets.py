@@ -12,7 +12,6 @@ import socket
 import ssl
 import stat
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, inf
@@ -169,20 +168,21 @@ def listen(address: AddressLike) -> socket.socket:
     where = parse(address)
     sock: socket.socket | None = None
     try:
-        with _alone(where.path) if where.path else contextlib.nullcontext():
-            family, sockaddr = where.resolve(listen=True)[0]
-            sock = socket.socket(family, socket.SOCK_STREAM)
+        family, sockaddr = where.resolve(listen=True)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        if where.path:
+            _remove_stale(where)
             if where.shm:
                 check_available()
                 os.fchmod(sock.fileno(), 0o600)  # before bind() makes its file
-            elif not where.path:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                # Makes "::" listen for IPv4 too.
-                with contextlib.suppress(OSError):
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            sock.bind(sockaddr)
-            sock.listen(1024)
+        else:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # Makes "::" listen for IPv4 too.
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(sockaddr)
+        sock.listen(1024)
     except OSError as error:
         if sock is not None:
             sock.close()
@@ -198,29 +198,14 @@ def unbound(error: OSError, doing: str) -> OSError:
     return type(error)(error.errno, f"cannot {doing}: {reason}")
 
 
-@contextlib.contextmanager
-def _alone(path: str) -> Iterator[None]:
-    """Remove an abandoned socket, with its folder locked: one that does not listen yet looks so."""
-    import fcntl  # which Windows lacks
-
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without such locks
-            for _ in range(1000):  # 10 s, as other programs may lock folders for their own reasons
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(0.01)
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-            if stat.S_ISSOCK(os.stat(path).st_mode):  # else bind() reports that the file exists
-                probe.settimeout(1.0)
-                try:
-                    probe.connect(path)
-                except ConnectionRefusedError:
-                    os.unlink(path)
-        yield
-    finally:
-        os.close(folder)
+def _remove_stale(where: Address) -> None:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        if stat.S_ISSOCK(os.stat(where.path).st_mode):  # else bind() reports that the file exists
+            probe.settimeout(1.0)
+            try:
+                probe.connect(where.path)
+            except ConnectionRefusedError:
+                os.unlink(where.path)
 
 
 def local_address(sock: socket.socket) -> Address:

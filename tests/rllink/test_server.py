@@ -352,9 +352,8 @@ def test_learner_without_weights_at_the_start_stops_its_server(caplog):
         def get_state(self):
             raise RuntimeError("no checkpoint")
 
-    server = rlwire.serve(Without(), URL)
-    raised_with(RlwireError, "no checkpoint", server.serve_forever)
-    raised_with(RlwireError, "no checkpoint", server.__enter__)
+    with rlwire.serve(Without(), URL) as server:
+        raised(RlwireError, server.serve_forever)
     assert "no checkpoint" in caplog.text
 
 

@@ -303,23 +303,6 @@ def test_serve_forever_ends_at_a_signal_or_stop(how, caplog):
     ) in caplog.text
 
 
-@pytest.mark.parametrize("error", [None, KeyError("the reason")], ids=repr)
-def test_server_that_has_ended_by_itself_is_not_started_again(error):
-    """As one that fails, or has trained enough, before its ``with`` block."""
-    server = Server().start()
-    server.stop_soon(error)
-    assert server.wait(30)
-    for _ in range(2):
-        with pytest.raises(RlwireError, match="the reason") if error else nullcontext():
-            server.serve_forever()
-        with pytest.raises(RlwireError, match="the reason") if error else nullcontext(), server:
-            assert not server.running
-    with server.start():
-        assert server.running
-    with server:  # as its user has stopped it
-        assert server.running
-
-
 def test_worker_that_was_not_started_may_be_stopped():
     """As by another thread that stops a server while it starts."""
     worker = Worker(lambda worker: None, "worker")

@@ -1,8 +1,6 @@
 import errno
-import fcntl
 import os
 import socket
-from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -61,22 +59,6 @@ def test_unix_socket_replaces_an_abandoned_one(tmp_path):
                 assert sockets.peer_name(accepted, sockaddr).startswith(str(address))
         sockets.unlink(sock)
         assert not os.path.exists(address.path)
-
-
-def test_socket_that_is_about_to_listen_is_not_replaced(tmp_path):
-    address = parse(f"unix:{tmp_path / 's'}")
-    folder = os.open(tmp_path, os.O_RDONLY)
-    with ThreadPoolExecutor(1) as pool, socket.socket(socket.AF_UNIX) as first:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # as `listen` holds it in another program
-        first.bind(address.path)
-        second = pool.submit(raised, OSError, sockets.listen, address)
-        wait([second], 0.2)
-        first.listen()
-        os.close(folder)
-        assert second.result().errno == errno.EADDRINUSE
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(address.path)
-            first.accept()[0].close()
 
 
 def test_listen_does_not_replace_a_regular_file(tmp_path):

@@ -180,7 +180,7 @@ cdef int64_t read_prefix(const uint8_t *prefix, uint64_t limit, Py_ssize_t at) e
     rlw_cursor_init(&c, prefix, RLW_GRPC_PREFIX)
     status = rlw_grpc_read_prefix(&c, limit, &size)
     if status == RLW_OVER_MESSAGE:
-        raise LimitExceeded("received", limit, size, offset=at + 1)
+        raise LimitExceeded("received", limit, size, offset=at)
     if status != RLW_OK:
         words = (<bytes> rlw_status_text(status)).decode("ascii")
         raise Compressed(f"{words}: its first byte is {prefix[0]:#04x}", offset=at)

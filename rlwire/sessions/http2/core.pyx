@@ -427,7 +427,7 @@ cdef class Http2Core:
                 length = <size_t> read_prefix(stream._prefix, self.rules.message, begin)
                 stream._have = 0
                 if n < length:
-                    self._begin_block(stream, length, begin + 1)
+                    self._begin_block(stream, length, begin)
                     continue
                 if length <= SMALL:
                     message = PyBytes_FromStringAndSize(<const char *> p, length)

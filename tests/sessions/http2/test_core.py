@@ -140,7 +140,12 @@ STREAM_FAILURES = {
     "over the limit, at its prefix": (
         data(b"\0" + (100_001).to_bytes(4, "big")),
         "received=100000",
-        10,
+        9,
+    ),
+    "over the limit, its prefix in two frames": (
+        data(b"\0\xff\xff\xff") + data(b"\xff"),
+        "received=100000",
+        9,
     ),
     "ends inside a message": (data(message(b"x")[:-1], http2.END_STREAM), "inside", 14),
 }
@@ -442,7 +447,7 @@ def test_error_has_the_offset_of_its_frame_in_the_buffer(first, block, words):
     )
     prefix = bytes(3) + b"\1" + bytes(4)
     assert raised(Compressed, http2.message_size, prefix, 3, rules).offset == 3
-    assert raised(LimitExceeded, http2.message_size, b"..\0" + b"\xff" * 4, 2, rules).offset == 3
+    assert raised(LimitExceeded, http2.message_size, b"..\0" + b"\xff" * 4, 2, rules).offset == 2
 
 
 def test_frame_encoder_rejects_values_over_the_field_widths():
