@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from array import array as TypedArray
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +25,16 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {str(dtype): dtype for dtype in _PLAIN
 
 _FLOATS = frozenset((float,))
 _NUMBERS = frozenset((bool, int, float))
-_SIMPLE = (float, int, str, bytes, np.generic)
+_ARRAY = np.ndarray
+_SIMPLE = (float, int, str, bytes, np.generic, type(None))
+_BUFFERS = (
+    str,
+    bytes,
+    bytearray,
+    memoryview,
+    range,
+    TypedArray,
+)  # sequences without items to check
 
 
 def as_array(
@@ -52,23 +62,21 @@ def as_array(
 
 def _check(value: Any, dtype: Any, what: str, path: str) -> None:
     """Raise EncodeError for what changes in an array: masked items, and integers among floats."""
+    if isinstance(value, Mapping) and not isinstance(value, dict):  # an array of its keys
+        raise TypeError(f"it has a {type(value).__name__}")
     real = dtype.kind in "fc"
-    if isinstance(value, (list, tuple)) or (
-        not isinstance(value, (str, bytes, bytearray, memoryview))
-        and hasattr(value, "__getitem__")
-        and not hasattr(value, "__array__")
-    ):
-        if isinstance(value, Mapping) and not isinstance(value, dict):  # an array of its keys
-            raise TypeError(f"it has a {type(value).__name__}")
-        items = value
-    else:
+    if not isinstance(value, Sequence) or isinstance(value, _BUFFERS):
         array = np.asanyarray(value)
-        # Importing np.ma is slow.
-        if type(array) is not np.ndarray and np.ma.is_masked(array):
-            raise EncodeError(f"{what} has masked elements: send its .filled() or .data", path=path)
+        held = array.flat if array.dtype.hasobject and array is value else ()
+        for one in (array, *held):
+            # Importing np.ma is slow.
+            if isinstance(one, _ARRAY) and type(one) is not _ARRAY and np.ma.is_masked(one):
+                words = f"{what} has masked elements: send its .filled() or .data"
+                raise EncodeError(words, path=path)
         if real and array.dtype.kind in "iuO" and not keeps(array, dtype):
             raise unfit(what, dtype, path)
-        items = [*array.flat] if array.dtype.hasobject and array is value else ()
+        return
+    items = value
     kinds = {*map(type, items)}
     if kinds <= _FLOATS or (kinds <= _NUMBERS and not real):
         return

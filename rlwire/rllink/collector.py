@@ -157,8 +157,10 @@ def _column(length: int, value: Any) -> NDArray[Any]:
     return np.empty((length, *one.shape), one.dtype)
 
 
-_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "dg", int: "lqd", bool: "?"}
+_TAKES = {np.dtype(c).type: c for c in "?bBhHiIlLqQefd"} | {float: "efdg", int: "lqd", bool: "?"}
 """The dtypes of columns that accept a scalar, by their characters."""
+_MOST = {int: 2**53, float: 65504.0}
+"""Which of them all these columns can hold: up to float16's largest; NaN too."""
 
 
 def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
@@ -167,7 +169,8 @@ def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
         same = type(value) is np.ndarray and value.dtype is columns.dtype
         same = same and value.shape == columns.shape[1:]
         takes = columns.ndim == 1 and columns.dtype.char in _TAKES.get(type(value), "")
-        if same or (takes and (type(value) is not int or abs(value) <= 2**53)):
+        most = _MOST.get(type(value))
+        if same or (takes and (most is None or not abs(value) > most)):
             columns[at] = value
             return
         one = as_array(value, _name(what), dtype=columns.dtype)
@@ -176,7 +179,9 @@ def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
                 f"{_name(what)} must have shape {columns.shape[1:]} and dtype {columns.dtype} as "
                 f"before; it has {one.shape} and {one.dtype}"
             )
-        columns[at] = one if one.dtype.kind not in "biuf" else cast(one, columns.dtype, _name(what))
+        kinds = one.dtype.kind + columns.dtype.kind
+        checked = kinds == "ff" or (kinds[0] in "biu" and kinds[1] != "O")
+        columns[at] = cast(one, columns.dtype, _name(what)) if checked else one
         return
     if isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():

@@ -153,3 +153,17 @@ def test_flag_may_be_on_another_device():
 )  # fmt: skip
 def test_value_that_is_no_flag_is_named(value):
     raised_with(EncodeError, "^it must be true or false, not ", flag, value, "it")
+
+
+def test_items_of_other_objects_are_neither_read_nor_searched():
+    class Endless:
+        def __getitem__(self, index):
+            return 0.0
+
+    shared = [None]
+    for _ in range(60):
+        shared = [shared, shared]
+    held = np.empty(2, object)
+    held[:] = shared, held
+    for value in (Endless(), held, [None, Endless()]):
+        assert as_array(value, "it").dtype == object
