@@ -27,14 +27,8 @@ _FLOATS = frozenset((float,))
 _NUMBERS = frozenset((bool, int, float))
 _ARRAY = np.ndarray
 _SIMPLE = (float, int, str, bytes, np.generic, type(None))
-_BUFFERS = (
-    str,
-    bytes,
-    bytearray,
-    memoryview,
-    range,
-    TypedArray,
-)  # sequences without items to check
+# Sequences without items to check.
+_BUFFERS = (str, bytes, bytearray, memoryview, range, TypedArray)
 
 
 def as_array(
@@ -76,12 +70,11 @@ def _check(value: Any, dtype: Any, what: str, path: str) -> None:
         if real and array.dtype.kind in "iuO" and not keeps(array, dtype):
             raise unfit(what, dtype, path)
         return
-    items = value
-    kinds = {*map(type, items)}
+    kinds = {*map(type, value)}
     if kinds <= _FLOATS or (kinds <= _NUMBERS and not real):
         return
     low, high = exact_range(dtype) if real else (0, 0)
-    for item in items:
+    for item in value:
         if not isinstance(item, _SIMPLE) or (
             real and isinstance(item, (int, np.integer)) and not low <= item <= high
         ):

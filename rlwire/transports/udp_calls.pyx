@@ -63,18 +63,7 @@ cdef class DatagramCalls:
             address = (<char *> &where)[:length]
             peer = self._peers.get(address)
             if peer is None:
-                # In sockaddr_in and sockaddr_in6 the port is at 2; all but the scope are big-endian.
-                port, flow = unpack("!2xHI", address[:8])
-                if len(address) < 28:
-                    peer = inet_ntop(AF_INET, address[4:8]), port
-                else:
-                    peer = (inet_ntop(AF_INET6, address[8:24]), port, flow,
-                            *unpack("=I", address[24:28]))
-                if len(self._peers) >= MOST_PEERS:
-                    self._peers.clear()
-                    self._addresses.clear()
-                self._peers[address] = peer
-                self._addresses[peer] = address
+                peer = self._add_peer(address)
             if got > limit:
                 longer.append(peer)
             else:
@@ -93,3 +82,18 @@ cdef class DatagramCalls:
         if sent < 0:
             PyErr_SetFromErrno(OSError)
         return sent
+
+    cdef _add_peer(self, bytes address):
+        # In sockaddr_in and sockaddr_in6 the port is at 2; all but the scope are big-endian.
+        cdef tuple peer
+        port, flow = unpack("!2xHI", address[:8])
+        if len(address) < 28:
+            peer = inet_ntop(AF_INET, address[4:8]), port
+        else:
+            peer = inet_ntop(AF_INET6, address[8:24]), port, flow, *unpack("=I", address[24:28])
+        if len(self._peers) >= MOST_PEERS:
+            self._peers.clear()
+            self._addresses.clear()
+        self._peers[address] = peer
+        self._addresses[peer] = address
+        return peer

@@ -158,6 +158,10 @@ cdef class _Slot:
         return (f"{quoted(self.name)} has shape {_shape_text(dims, shape)}, but its spec has "
                 f"{_shape_text(self.dims, self.shape)}{remedy}")
 
+    cdef bint has_scalar_bounds(self) noexcept:
+        return ((self.low is None or cnp.PyArray_SIZE(self.low) == 1)
+                and (self.high is None or cnp.PyArray_SIZE(self.high) == 1))
+
     cdef bint is_outside(self, const void *data, size_t count) except -1:
         """Return whether an element at `data`, aligned and in host order, is out of bounds."""
         if self.problem is not None:
@@ -391,9 +395,7 @@ cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_
             return slot.is_outside(room, 1)
         array = value
         if not cnp.PyArray_ISCARRAY_RO(array):
-            # A broadcast.
-            if ((slot.low is None or cnp.PyArray_SIZE(slot.low) == 1) and not any(value.strides)
-                    and (slot.high is None or cnp.PyArray_SIZE(slot.high) == 1)):
+            if slot.has_scalar_bounds() and not any(value.strides):  # a broadcast
                 return slot.is_outside(cnp.PyArray_DATA(array), 1)
             # Elements may share memory, which a copy multiplies.
             if not afford(&input.tensors.budget, array.nbytes):

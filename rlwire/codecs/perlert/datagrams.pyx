@@ -64,6 +64,28 @@ cdef inline int _fill_reward(rlw_perlert_message *m, object reward, int decimals
     return 0
 
 
+cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, object slots, uint64_t most) except -1:
+    cdef rlw_perlert_slot slot
+    cdef rlw_status status
+    if not slots:
+        raise EncodeError("a lobby must have a slot", path="AGENT_SLOT")
+    for one in slots:
+        if type(one) is not AgentSlot:
+            raise TypeError(f"a slot must be an AgentSlot, not {type(one).__qualname__}")
+        fill_text(&slot.key, one.key, "AGENT_KEY", most)
+        fill_text(&slot.kind, one.kind, "AGENT_KIND", most)
+        fill_text(&slot.tag, one.tag, "AGENT_TAG", most)
+        slot.open = one.open
+        slot.ready = one.ready
+        status = rlw_perlert_put_slot(w, m, &slot)
+        if status != RLW_OK:
+            _unwritable(status, m, one.key)
+        if rlw_written(w) > most + 1:
+            raise too_long(rlw_written(w), most)
+    w.at -= 1  # the semicolon at the end, which section 3.3 lets servers omit
+    return 0
+
+
 # The lobby's messages: their kind, and an attribute besides the key, with its field.
 cdef dict _KINDS = {
     LobbyRequest: (<int> RLW_PERLERT_LOBBY_REQUEST, None, None),
@@ -78,7 +100,6 @@ cdef dict _KINDS = {
 
 cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
     cdef rlw_perlert_message m
-    cdef rlw_perlert_slot slot
     cdef rlw_status status
     cdef type kind = type(message)
     if kind is _Action:
@@ -113,22 +134,7 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
     if status != RLW_OK:
         _unwritable(status, &m)
     if kind is LobbyInformation:
-        if not message.slots:
-            raise EncodeError("a lobby must have a slot", path="AGENT_SLOT")
-        for one in message.slots:
-            if type(one) is not AgentSlot:
-                raise TypeError(f"a slot must be an AgentSlot, not {type(one).__qualname__}")
-            fill_text(&slot.key, one.key, "AGENT_KEY", most)
-            fill_text(&slot.kind, one.kind, "AGENT_KIND", most)
-            fill_text(&slot.tag, one.tag, "AGENT_TAG", most)
-            slot.open = one.open
-            slot.ready = one.ready
-            status = rlw_perlert_put_slot(w, &m, &slot)
-            if status != RLW_OK:
-                _unwritable(status, &m, one.key)
-            if rlw_written(w) > most + 1:
-                raise too_long(rlw_written(w), most)
-        w.at -= 1  # the semicolon at the end, which section 3.3 lets servers omit
+        _put_slots(w, &m, message.slots, most)
     if rlw_written(w) > most:
         raise too_long(rlw_written(w), most)
     return 0

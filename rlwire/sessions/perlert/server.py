@@ -402,14 +402,7 @@ class _LobbyPort(_ServerPort):
         elif instance.former is not None and peer in instance.former.leases:
             started = instance.former
         if kind is perlert.LobbyRequest:
-            if lease is not None:
-                paid = lease.requests.consume(1, now)
-            else:
-                paid = self._session.budget.consume(_host_of(peer), len(lobby.information()), now)
-            if paid:
-                lobby.inform(peer)
-            else:
-                self._session.drop("over_budget", peer, now)
+            self._inform(lobby, lease, peer, now)
         elif kind is Register and started is not lobby:
             return self._register(instance, lease, message, peer, now)
         # Section 6: "resend the lobby start message to any client communicating to such port".
@@ -448,6 +441,16 @@ class _LobbyPort(_ServerPort):
         if not self._checking:
             self._checking = True
             self.at(now + self._session.idle_timeout / 10, self._drop_idle)
+
+    def _inform(self, lobby: Lobby, lease: SlotLease | None, peer: Hashable, now: float) -> None:
+        if lease is not None:
+            paid = lease.requests.consume(1, now)
+        else:
+            paid = self._session.budget.consume(_host_of(peer), len(lobby.information()), now)
+        if paid:
+            lobby.inform(peer)
+        else:
+            self._session.drop("over_budget", peer, now)
 
     def _register(
         self, instance: Instance, lease: SlotLease | None, message: Register, peer: Hashable,

@@ -552,13 +552,7 @@ class RewarderService(Service[AsyncConnection]):
             if self.send_borrowed(loan, what, client is None):
                 return
         elif wait and len(self._queue) >= _QUEUED:
-            with self._changed:
-                if not self._changed.wait_for(
-                    lambda: len(self._queue) < _QUEUED or self._loop is None, _PUSH_TIMEOUT
-                ):
-                    raise DeadlineExceeded(
-                        f"the rewarder's event loop accepted no push within {_PUSH_TIMEOUT:g} s"
-                    )
+            self._wait_for_room()
         with self._changed:
             if self._loop is None:
                 return
@@ -583,6 +577,15 @@ class RewarderService(Service[AsyncConnection]):
         self.pushes += pushed
         self.messages += pushed
         return True
+
+    def _wait_for_room(self) -> None:
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: len(self._queue) < _QUEUED or self._loop is None, _PUSH_TIMEOUT
+            ):
+                raise DeadlineExceeded(
+                    f"the rewarder's event loop accepted no push within {_PUSH_TIMEOUT:g} s"
+                )
 
     def _drain(self) -> None:
         """Send a batch of the queued messages; the loop runs other callbacks between batches."""
