@@ -239,13 +239,13 @@ def test_connection_is_borrowed_between_large_actions():
     ):
         action = np.zeros(8000, np.float32)
 
-        def is_lent():
+        def has_loan():
             remote.step(action)
             return loan_of(server) is not None and not loan_of(server).ended
 
         remote.reset()
         for _ in range(3):
-            assert eventually(is_lent)
+            assert eventually(has_loan)
             loan = loan_of(server)
             server.text("from another thread")  # the loop takes it back, behind a large action
             assert eventually(lambda loan=loan: loan.ended)
