@@ -100,7 +100,7 @@ class Columns:
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
             what = leaf.named(f"{self._tree.what}s")
-            _fitting(part, array, what)
+            _fitting(part, array, what)  # refuses other shapes
             array[...] = cast(part, array.dtype, what)
 
     def choose_batch(self) -> None:

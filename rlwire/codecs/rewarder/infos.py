@@ -84,7 +84,7 @@ def spell(value: Any) -> Any:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if hasattr(value, "__array__"):
         array = as_array(value, "it")
-        if array.dtype.kind in "biufOU" and array.dtype.char != "g":  # to NumPy, no time is None
+        if array.dtype.kind in "biufOU" and array.dtype.char != "g":  # NaT.tolist() is None
             return spell(array.tolist())
     return value
 
